@@ -1,0 +1,1 @@
+"""Ephemeral, single-use CI agents on demand."""

@@ -1,0 +1,1 @@
+"""Decisions over plain data: no clock, row, socket or framework in here."""
