@@ -1,0 +1,78 @@
+"""What the environment tells a process; read once at the edge, then handed in."""
+
+from __future__ import annotations
+
+import socket
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from platformdirs import user_state_path
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _hostname() -> str:
+    return socket.gethostname().split(".")[0].lower() or "localhost"
+
+
+class Settings(BaseSettings):
+    """Environment of every process, prefix `KICI_`.
+
+    Durations are in the unit their name carries. Values that change on a running
+    cluster (windows, time-outs, retention) are live settings in the database instead.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="KICI_", frozen=True, extra="ignore")
+
+    database_url: SecretStr = SecretStr("")
+    redis_url: SecretStr = SecretStr("")
+    lock_redis_url: SecretStr | None = None
+    """Redis for the reservation mutex and wake-ups; the broker's own when unset."""
+
+    scaler_config_path: Path | None = None
+    scaler_config_dir: Path | None = None
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=4000, ge=1, le=65535)
+    orchestrator_url: str | None = None
+    """URL handed to agents when their scaler names none."""
+
+    installation_id: str = Field(default="default", pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
+    machine_id: str = Field(default_factory=_hostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    state_dir: Path = Field(default_factory=lambda: user_state_path("kici-scaler"))
+    seal_keys_path: Path | None = None
+
+    log_format: Literal["json", "human"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    reservation_mutex: bool = True
+    """Off, every admission goes straight to the database lock; nothing else changes."""
+
+    ready_file: Path | None = None
+    """A role creates this file once it does its work."""
+
+    @field_validator("database_url")
+    @classmethod
+    def _driver_is_named(cls, value: SecretStr) -> SecretStr:
+        """Plain `postgresql://` would select another driver in SQLAlchemy 2.1."""
+        url = value.get_secret_value()
+        for scheme in ("postgresql://", "postgres://"):
+            if url.startswith(scheme):
+                return SecretStr("postgresql+psycopg2://" + url.removeprefix(scheme))
+        return value
+
+    @property
+    def agent_url(self) -> str:
+        """URL that agents connect to unless their scaler names another."""
+        return self.orchestrator_url or f"ws://127.0.0.1:{self.port}/v1/agents"
+
+    @property
+    def mutex_url(self) -> str:
+        """Redis URL of the reservation mutex and the wake-ups."""
+        return (self.lock_redis_url or self.redis_url).get_secret_value()
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """This process's settings, read from the environment at the first call."""
+    return Settings()
