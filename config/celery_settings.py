@@ -46,7 +46,8 @@ def queues_for(kind: str, machine_id: str) -> tuple[str, ...]:
     if kind == CONTROL_KIND:
         return CONTROL_QUEUES
     if kind not in BACKEND_KINDS:
-        raise ValueError(f"unknown worker kind {kind!r}; one of control, {', '.join(BACKEND_KINDS)}")
+        known = ", ".join((CONTROL_KIND, *BACKEND_KINDS))
+        raise ValueError(f"unknown worker kind {kind!r}; one of {known}")
     machine = None if kind == EVENT else machine_id
     return spawn_queue(kind, machine), destroy_queue(kind, machine)
 

@@ -1,0 +1,75 @@
+"""A scale request: a job that wants an agent, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from kici_scaler.domain.scalers import Resources, Role
+
+
+class RequestState(StrEnum):
+    """Where a scale request is."""
+
+    WAITING = "waiting"
+    """No agent yet; its reason says why."""
+    ASSIGNED = "assigned"
+    """One live spawn stands for it."""
+    RUNNING = "running"
+    """Its agent accepted it; it is never given to another."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    """Could not be served at once and did not want to wait."""
+
+
+OVER = frozenset(
+    {RequestState.SUCCEEDED, RequestState.FAILED, RequestState.CANCELLED, RequestState.REFUSED}
+)
+
+
+class Result(StrEnum):
+    """What a dispatcher is told about a request."""
+
+    SPAWNING = "spawning"
+    READY = "ready"
+    QUEUED = "queued"
+    AT_CAPACITY = "at-capacity"
+    NO_BACKEND = "no-backend"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class WaitCode(StrEnum):
+    """Why a request waits, for machines; the sentence beside it is for people."""
+
+    UNDECIDED = "undecided"
+    AT_CAPACITY = "at-capacity"
+    NO_BACKEND = "no-backend"
+    NO_MACHINE = "no-machine"
+    BACKOFF = "backoff"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A waiting request as a decision sees it; `declared` is what the job itself asks for."""
+
+    job_id: str
+    run_id: str
+    labels: frozenset[str]
+    exclude: frozenset[str] = frozenset()
+    role: Role | None = None
+    declared: Resources = field(default_factory=Resources)
+    image: str | None = None
+    org: str | None = None
+    priority: int = 0
+    enqueued_at: datetime = datetime.min
+    may_wait: bool = True
+    routed_scaler: str | None = None
+    wait_code: WaitCode = WaitCode.UNDECIDED
+    wait_reason: str = ""
