@@ -1,0 +1,1 @@
+"""How compute is made, found and taken away: the backend contract and the backends."""
