@@ -1,0 +1,1 @@
+"""Rows: one module an aggregate, and the section that admission runs in."""

@@ -1,0 +1,107 @@
+"""The database engine: one driver, one isolation level, bounded waits everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from kici_scaler.errors import Unavailable
+
+CONNECT_ARGS: dict[str, object] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    "options": (
+        "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=15s"
+    ),
+}
+
+
+class DatabaseUnreachable(Unavailable):
+    """The database does not answer; nothing was decided."""
+
+    def __init__(self, cause: object) -> None:
+        first_line = str(cause).strip().splitlines()[0] if str(cause).strip() else "no answer"
+        super().__init__(
+            f"the database cannot be reached: {first_line}",
+            hint="check KICI_DATABASE_URL and that the server accepts connections",
+        )
+
+
+class CommitUnknown(DatabaseUnreachable):
+    """The connection broke during COMMIT: it may or may not have happened; read back."""
+
+
+def make_engine(database_url: str, *, application: str, pool_size: int = 5) -> Engine:
+    """An engine pinned to READ COMMITTED with pre-ping, short waits and a named session.
+
+    Create it after any fork; `pool_size` is the number of threads that use it at once.
+    """
+    return create_engine(
+        database_url,
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        pool_size=pool_size,
+        max_overflow=2,
+        pool_timeout=5,
+        pool_recycle=1800,
+        connect_args={**CONNECT_ARGS, "application_name": f"kici-scaler {application}"[:63]},
+    )
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """One short transaction.
+
+    Raises:
+        DatabaseUnreachable: the server went away before COMMIT; nothing happened.
+        CommitUnknown: it went away during COMMIT; look before repeating.
+    """
+    try:
+        connection = engine.connect()
+    except (OperationalError, PoolTimeout) as error:
+        raise DatabaseUnreachable(error) from error
+    with connection:
+        begun = connection.begin()
+        try:
+            yield connection
+        except DBAPIError as error:
+            _roll_back(connection)
+            if is_disconnect(error):
+                raise DatabaseUnreachable(error) from error
+            raise
+        except BaseException:
+            _roll_back(connection)
+            raise
+        try:
+            begun.commit()
+        except DBAPIError as error:
+            connection.invalidate()
+            raise CommitUnknown(error) from error
+
+
+def is_disconnect(error: DBAPIError) -> bool:
+    """Whether the server, rather than the statement, is what failed."""
+    if error.connection_invalidated:
+        return True
+    code = sqlstate(error)
+    return isinstance(error, OperationalError) and (code is None or code.startswith(("08", "57P")))
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The five-character SQLSTATE of a driver error, if it carries one."""
+    return getattr(error.orig, "pgcode", None)
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.rollback()
+    except DBAPIError:
+        connection.invalidate()

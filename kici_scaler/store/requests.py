@@ -1,0 +1,262 @@
+"""Scale requests: kept from the first word of a job until its retention ends.
+
+A row survives its job's end, so a late duplicate finds what happened, and a
+cancellation that arrives first leaves a tombstone that the request then meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import Row
+
+from kici_scaler.domain.request import RequestState, WaitCode, Waiting
+from kici_scaler.domain.scalers import Amount, Resources, Role
+from kici_scaler.store.bulk import as_rows, sql
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A validated request as it is stored; sealed parts stay closed."""
+
+    job_id: str
+    run_id: str
+    digest: str
+    labels: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    org: str | None = None
+    role: str | None = None
+    request_cpu_millis: int | None = None
+    request_memory_bytes: int | None = None
+    limit_cpu_millis: int | None = None
+    limit_memory_bytes: int | None = None
+    image: str | None = None
+    priority: int = 0
+    may_wait: bool = True
+    max_requeues: int = 2
+    sealed_payload: Json | None = None
+    sealed_registry: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A request and the live spawn that stands for it, as a reader sees them."""
+
+    job_id: str
+    run_id: str
+    org: str | None
+    digest: str
+    state: RequestState
+    labels: tuple[str, ...]
+    exclude: tuple[str, ...]
+    image: str | None
+    priority: int
+    requeues: int
+    routed_scaler: str | None
+    wait_code: WaitCode
+    wait_reason: str
+    last_provisioning_error: str | None
+    cancel_reason: str | None
+    result: Json | None
+    enqueued_at: datetime
+    decided_at: datetime | None
+    finished_at: datetime | None
+    agent_id: str | None = None
+    backend_type: str | None = None
+    scaler: str | None = None
+    machine_id: str | None = None
+    spawn_state: str | None = None
+    revision_id: int | None = None
+    owner: str | None = None
+
+
+_COLUMNS = """
+    r.job_id, r.run_id, r.org, r.digest, r.state, r.labels, r.exclude, r.image, r.priority,
+    r.requeues, r.routed_scaler, r.wait_code, r.wait_reason, r.last_provisioning_error,
+    r.cancel_reason, r.result, r.enqueued_at, r.decided_at, r.finished_at,
+    s.agent_id, s.backend_type, s.scaler, s.machine_id, s.state AS spawn_state, s.revision_id,
+    s.owner
+"""
+_JOINED = """
+    scale_requests r LEFT JOIN spawns s
+      ON s.job_id = r.job_id AND s.state NOT IN ('destroying', 'quarantined')
+"""
+
+_INSERT = sql("""
+    INSERT INTO scale_requests
+        (job_id, run_id, digest, state, labels, exclude, org, role, request_cpu_millis,
+         request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
+         max_requeues, sealed_payload, sealed_registry)
+    SELECT job_id, run_id, digest, 'waiting', labels, exclude, org, role, request_cpu_millis,
+         request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
+         max_requeues, nullif(sealed_payload, 'null'), nullif(sealed_registry, 'null')
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS n(
+        job_id text, run_id text, digest text, labels text[], exclude text[], org text, role text,
+        request_cpu_millis integer, request_memory_bytes bigint, limit_cpu_millis integer,
+        limit_memory_bytes bigint, image text, priority integer, may_wait boolean,
+        max_requeues integer, sealed_payload jsonb, sealed_registry jsonb)
+    ON CONFLICT (job_id) DO NOTHING
+    RETURNING job_id
+""")
+
+
+def insert(connection: Connection, requests: Iterable[NewRequest]) -> frozenset[str]:
+    """Store new requests as waiting; returns the job ids that were not there yet."""
+    rows = connection.execute(_INSERT, {"rows": as_rows(asdict(each) for each in requests)})
+    return frozenset(rows.scalars())
+
+
+def find(connection: Connection, job_ids: Sequence[str]) -> dict[str, RequestRow]:
+    """The requests of these jobs, by job id; unknown ones are left out."""
+    rows = connection.execute(
+        sql(f"SELECT {_COLUMNS} FROM {_JOINED} WHERE r.job_id = ANY(:ids)", "ids"),
+        {"ids": list(job_ids)},
+    )
+    return {row.job_id: _request(row) for row in rows}
+
+
+def recent(
+    connection: Connection, *, states: Sequence[str] | None = None, limit: int = 200
+) -> list[RequestRow]:
+    """Requests that are not over (oldest first), or those in `states` (newest end first)."""
+    if states is None:
+        where, order = "r.finished_at IS NULL", "r.enqueued_at, r.job_id"
+    else:
+        where, order = "r.state = ANY(:states)", "r.finished_at DESC NULLS LAST, r.enqueued_at"
+    arrays = () if states is None else ("states",)
+    rows = connection.execute(
+        sql(f"SELECT {_COLUMNS} FROM {_JOINED} WHERE {where} ORDER BY {order} LIMIT :n", *arrays),
+        {"states": list(states or ()), "n": limit},
+    )
+    return [_request(row) for row in rows]
+
+
+_LOCK_WAITING = sql(
+    """
+    SELECT job_id, run_id, labels, exclude, org, role, request_cpu_millis, request_memory_bytes,
+           limit_cpu_millis, limit_memory_bytes, image, priority, may_wait, routed_scaler,
+           wait_code, wait_reason, enqueued_at
+    FROM scale_requests
+    WHERE state = 'waiting' AND job_id IN (
+        SELECT job_id FROM scale_requests WHERE job_id = ANY(:ids) AND state = 'waiting'
+        UNION
+        SELECT head.job_id FROM (
+            SELECT unnest(CAST(:scalers AS text[])) AS scaler) AS each_scaler,
+            LATERAL (
+                SELECT job_id FROM scale_requests
+                WHERE state = 'waiting' AND routed_scaler = each_scaler.scaler
+                ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler) AS head
+        UNION
+        (SELECT job_id FROM scale_requests
+         WHERE state = 'waiting' AND routed_scaler IS NULL
+         ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler)
+    )
+    ORDER BY priority DESC, enqueued_at, job_id
+    FOR UPDATE SKIP LOCKED
+    """,
+    "ids",
+    "scalers",
+)
+
+
+def lock_waiting(
+    connection: Connection, *, job_ids: Sequence[str], scalers: Sequence[str], per_scaler: int
+) -> list[Waiting]:
+    """Lock the requests that may be decided now, most urgent first.
+
+    These are the given jobs, the undecided ones, and the head of each scaler's queue, so a
+    long queue of one scaler never hides the requests of another.
+    """
+    rows = connection.execute(
+        _LOCK_WAITING,
+        {"ids": list(job_ids), "scalers": list(scalers), "per_scaler": per_scaler},
+    )
+    return [_waiting(row) for row in rows]
+
+
+def assign(connection: Connection, routes: Iterable[tuple[str, str]]) -> None:
+    """Mark waiting requests (job id, scaler) as held by a spawn of that scaler."""
+    connection.execute(
+        sql("""
+            UPDATE scale_requests r
+            SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = d.scaler,
+                wait_code = 'undecided', wait_reason = ''
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS d(job_id text, scaler text)
+            WHERE r.job_id = d.job_id AND r.state = 'waiting'
+        """),
+        {"rows": as_rows({"job_id": job, "scaler": scaler} for job, scaler in routes)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Why a request still waits, and behind which scaler ('' = behind none)."""
+
+    job_id: str
+    code: WaitCode
+    reason: str
+    scaler: str = ""
+    over: bool = field(default=False)
+    """The request does not want to wait, so this ends it."""
+
+
+def record_reasons(connection: Connection, standings: Iterable[Standing]) -> None:
+    """Write why requests wait; those that may not wait end as refused."""
+    connection.execute(
+        sql("""
+            UPDATE scale_requests r
+            SET wait_code = d.code, wait_reason = d.reason, routed_scaler = d.scaler,
+                decided_at = clock_timestamp(),
+                state = CASE WHEN d.over THEN 'refused' ELSE r.state END,
+                finished_at = CASE WHEN d.over THEN clock_timestamp() END,
+                sealed_payload = CASE WHEN d.over THEN NULL ELSE r.sealed_payload END,
+                sealed_registry = CASE WHEN d.over THEN NULL ELSE r.sealed_registry END
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+              AS d(job_id text, code text, reason text, scaler text, over boolean)
+            WHERE r.job_id = d.job_id AND r.state = 'waiting'
+        """),
+        {"rows": as_rows(asdict(each) for each in standings)},
+    )
+
+
+def any_waiting(connection: Connection) -> bool:
+    """Whether any request waits for an agent."""
+    statement = sql("SELECT EXISTS (SELECT 1 FROM scale_requests WHERE state = 'waiting')")
+    return bool(connection.execute(statement).scalar_one())
+
+
+def _request(row: Row[tuple[object, ...]]) -> RequestRow:
+    values = dict(row._mapping)
+    values["state"] = RequestState(values["state"])
+    values["wait_code"] = WaitCode(values["wait_code"])
+    values["labels"] = tuple(values["labels"])
+    values["exclude"] = tuple(values["exclude"])
+    return RequestRow(**values)
+
+
+def _waiting(row: Row[tuple[object, ...]]) -> Waiting:
+    it = row._mapping
+    return Waiting(
+        job_id=it["job_id"],
+        run_id=it["run_id"],
+        labels=frozenset(it["labels"]),
+        exclude=frozenset(it["exclude"]),
+        role=None if it["role"] is None else Role(it["role"]),
+        declared=Resources(
+            requests=Amount(it["request_cpu_millis"], it["request_memory_bytes"]),
+            limits=Amount(it["limit_cpu_millis"], it["limit_memory_bytes"]),
+        ),
+        image=it["image"],
+        org=it["org"],
+        priority=it["priority"],
+        enqueued_at=it["enqueued_at"],
+        may_wait=it["may_wait"],
+        routed_scaler=it["routed_scaler"],
+        wait_code=WaitCode(it["wait_code"]),
+        wait_reason=it["wait_reason"],
+    )

@@ -1,0 +1,179 @@
+"""Spawns: one row stands for an agent from its reservation to its confirmed end.
+
+The row is the reservation, so usage is counted from rows, and it describes itself, so
+any process can act on it without the configuration that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store.bulk import as_rows, sql
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpawn:
+    """Everything known about a spawn at the moment its capacity is reserved."""
+
+    agent_id: str
+    scaler: str
+    backend_type: str
+    revision_id: int
+    label_set_index: int
+    label_set: tuple[str, ...]
+    agent_labels: tuple[str, ...]
+    gate: tuple[str, ...]
+    roles: tuple[str, ...]
+    targets: tuple[str, ...]
+    machine_id: str | None
+    pool: str | None
+    warm: bool
+    spawn_slots: int
+    spawn_timeout_seconds: float
+    cpu_millis: int
+    memory_bytes: int
+    limit_cpu_millis: int | None
+    limit_memory_bytes: int | None
+    job_id: str | None
+    run_id: str | None
+    org: str | None
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What live spawns of one scaler hold on one machine, in one pool."""
+
+    scaler: str
+    machine_id: str | None
+    pool: str | None
+    count: int
+    cpu_millis: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRow:
+    """A live spawn as readers see it."""
+
+    agent_id: str
+    state: SpawnState
+    scaler: str
+    backend_type: str
+    machine_id: str | None
+    revision_id: int
+    label_set: tuple[str, ...]
+    agent_labels: tuple[str, ...]
+    warm: bool
+    cpu_millis: int
+    memory_bytes: int
+    job_id: str | None
+    run_id: str | None
+    owner: str
+    adopter: str | None
+    destroy_reason: str | None
+    condemned_why: str | None
+    attempts: int
+    reserved_at: datetime
+    spawning_at: datetime | None
+    booting_at: datetime | None
+    idle_at: datetime | None
+    busy_at: datetime | None
+    destroying_at: datetime | None
+    quarantined_at: datetime | None
+    deadline_at: datetime | None
+    due_at: datetime | None
+    unseen_since: datetime | None
+    gateway: str | None
+
+
+_INSERT = sql("""
+    INSERT INTO spawns
+        (state, due_at, agent_id, scaler, backend_type, revision_id, label_set_index, label_set,
+         agent_labels, gate, roles, targets, machine_id, pool, warm, spawn_slots,
+         spawn_timeout_seconds, cpu_millis, memory_bytes, limit_cpu_millis, limit_memory_bytes,
+         job_id, run_id, org, owner)
+    SELECT 'reserved', clock_timestamp() + make_interval(secs => :hint_after), n.*
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS n(
+         agent_id text, scaler text, backend_type text, revision_id bigint,
+         label_set_index integer, label_set text[], agent_labels text[], gate text[],
+         roles text[], targets text[], machine_id text, pool text, warm boolean,
+         spawn_slots integer, spawn_timeout_seconds double precision, cpu_millis integer,
+         memory_bytes bigint, limit_cpu_millis integer, limit_memory_bytes bigint, job_id text,
+         run_id text, org text, owner text)
+    ON CONFLICT (agent_id) DO NOTHING
+    RETURNING agent_id
+""")
+
+
+def insert(
+    connection: Connection, spawns: Iterable[NewSpawn], *, hint_after: float
+) -> frozenset[str]:
+    """Reserve; returns the agent ids stored (a taken id is left out: pick another).
+
+    `hint_after` seconds later the sweep repeats the hint, should it have been lost.
+    """
+    rows = as_rows(asdict(each) for each in spawns)
+    stored = connection.execute(_INSERT, {"rows": rows, "hint_after": hint_after})
+    return frozenset(stored.scalars())
+
+
+def usage(connection: Connection) -> list[UsageRow]:
+    """What all live rows hold, in one aggregate read; ending ones still hold theirs."""
+    rows = connection.execute(
+        sql("""
+            SELECT scaler, machine_id, pool, count(*) AS count,
+                   sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes
+            FROM spawns GROUP BY scaler, machine_id, pool
+        """)
+    )
+    return [
+        UsageRow(r.scaler, r.machine_id, r.pool, r.count, int(r.cpu_millis), int(r.memory_bytes))
+        for r in rows
+    ]
+
+
+_VIEW = """
+    SELECT s.agent_id, s.state, s.scaler, s.backend_type, s.machine_id, s.revision_id,
+           s.label_set, s.agent_labels, s.warm, s.cpu_millis, s.memory_bytes, s.job_id, s.run_id,
+           s.owner, s.adopter, s.destroy_reason, s.condemned_why, s.attempts, s.reserved_at,
+           s.spawning_at, s.booting_at, s.idle_at, s.busy_at, s.destroying_at,
+           s.quarantined_at, s.deadline_at, s.due_at, a.unseen_since, a.gateway
+    FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
+"""
+
+
+def live(connection: Connection, *, limit: int = 500) -> list[SpawnRow]:
+    """Live spawns, oldest first."""
+    rows = connection.execute(
+        sql(f"{_VIEW} ORDER BY s.reserved_at, s.agent_id LIMIT :n"), {"n": limit}
+    )
+    return [_spawn(dict(row._mapping)) for row in rows]
+
+
+def find(connection: Connection, agent_ids: Sequence[str]) -> dict[str, SpawnRow]:
+    """The live spawns of these agents, by agent id."""
+    rows = connection.execute(
+        sql(f"{_VIEW} WHERE s.agent_id = ANY(:ids)", "ids"), {"ids": list(agent_ids)}
+    )
+    return {row.agent_id: _spawn(dict(row._mapping)) for row in rows}
+
+
+def counts_by_state(connection: Connection) -> dict[tuple[str, str], int]:
+    """How many live spawns each (scaler, state) has."""
+    rows = connection.execute(
+        sql("SELECT scaler, state, count(*) AS n FROM spawns GROUP BY scaler, state")
+    )
+    return {(row.scaler, row.state): row.n for row in rows}
+
+
+def _spawn(values: dict[str, object]) -> SpawnRow:
+    values["state"] = SpawnState(str(values["state"]))
+    for key in ("label_set", "agent_labels"):
+        values[key] = tuple(values[key])  # type: ignore[arg-type]  # a text[] column
+    return SpawnRow(**values)  # type: ignore[arg-type]  # columns match the fields by name

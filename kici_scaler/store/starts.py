@@ -1,0 +1,205 @@
+"""Leases on spawns to be started: take a batch, keep it alive, record what was made.
+
+A token from one sequence marks each take. Whoever lost its lease finds no row under its
+token when it applies, and may only undo what that token made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store.bulk import sql
+
+
+@dataclass(frozen=True, slots=True)
+class TakenStart:
+    """A spawn this process may start until its lease ends."""
+
+    agent_id: str
+    token: int
+    scaler: str
+    backend_type: str
+    revision_id: int
+    label_set_index: int
+    label_set: tuple[str, ...]
+    agent_labels: tuple[str, ...]
+    machine_id: str | None
+    pool: str | None
+    cpu_millis: int
+    memory_bytes: int
+    limit_cpu_millis: int | None
+    limit_memory_bytes: int | None
+    job_id: str | None
+    run_id: str | None
+    image: str | None
+    seconds_left: float
+    attempts: int
+
+
+_TAKE = """
+    WITH in_flight AS (
+        SELECT scaler, count(*) AS n FROM spawns
+        WHERE {here} AND backend_type = :kind AND state = 'spawning' GROUP BY scaler
+    ), ready AS (
+        SELECT agent_id, scaler, spawn_slots, reserved_at,
+               row_number() OVER (PARTITION BY scaler ORDER BY reserved_at, agent_id) AS place
+        FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'
+    ), chosen AS (
+        (SELECT ready.agent_id FROM ready LEFT JOIN in_flight USING (scaler)
+         WHERE place <= spawn_slots - coalesce(in_flight.n, 0)
+         ORDER BY reserved_at, ready.agent_id LIMIT :most)
+        UNION ALL
+        (SELECT agent_id FROM spawns
+         WHERE {here} AND backend_type = :kind AND state = 'spawning'
+           AND lease_expires_at < clock_timestamp() AND deadline_at > clock_timestamp()
+         LIMIT :most)
+    )
+    UPDATE spawns s SET
+        state = 'spawning',
+        spawning_at = coalesce(s.spawning_at, clock_timestamp()),
+        deadline_at = coalesce(
+            s.deadline_at, clock_timestamp() + make_interval(secs => s.spawn_timeout_seconds)),
+        lease_token = nextval('lease_tokens'), lease_holder = :holder,
+        lease_expires_at = clock_timestamp() + make_interval(secs => :lease),
+        due_at = clock_timestamp() + make_interval(secs => :lease), due_count = 0,
+        attempts = s.attempts + 1
+    FROM chosen
+    WHERE s.agent_id = chosen.agent_id
+    RETURNING s.agent_id, s.lease_token AS token, s.scaler, s.backend_type, s.revision_id,
+        s.label_set_index, s.label_set, s.agent_labels, s.machine_id, s.pool, s.cpu_millis,
+        s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes, s.job_id, s.run_id,
+        (SELECT q.image FROM scale_requests q WHERE q.job_id = s.job_id) AS image,
+        extract(epoch FROM s.deadline_at - clock_timestamp()) AS seconds_left, s.attempts
+"""
+
+
+def take(
+    connection: Connection,
+    *,
+    kind: str,
+    machine_id: str | None,
+    holder: str,
+    most: int,
+    lease_seconds: float,
+) -> list[TakenStart]:
+    """Take the spawns that free slots allow on this machine, first come first served.
+
+    The slots of a scaler are counted under a lock of their own, so concurrent takes never
+    exceed them. A spawn whose former holder let its lease run out is taken again.
+    """
+    connection.execute(
+        sql("SELECT pg_advisory_xact_lock(hashtextextended(:place, 0))"),
+        {"place": f"kici:start|{kind}|{machine_id or ''}"},
+    )
+    here = "machine_id IS NULL" if machine_id is None else "machine_id = :machine"
+    rows = connection.execute(
+        sql(_TAKE.format(here=here)),
+        {
+            "kind": kind,
+            "machine": machine_id,
+            "holder": holder,
+            "most": most,
+            "lease": lease_seconds,
+        },
+    )
+    return [
+        TakenStart(
+            **{
+                **row._mapping,
+                "label_set": tuple(row.label_set),
+                "agent_labels": tuple(row.agent_labels),
+                "seconds_left": float(row.seconds_left),
+            }
+        )
+        for row in rows
+    ]
+
+
+def extend(connection: Connection, *, holder: str, lease_seconds: float) -> int:
+    """Keep this holder's running leases alive; returns how many it holds."""
+    result = connection.execute(
+        sql("""
+            UPDATE spawns
+            SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease),
+                due_at = greatest(due_at, clock_timestamp() + make_interval(secs => :lease))
+            WHERE lease_holder = :holder AND lease_expires_at > clock_timestamp()
+        """),
+        {"holder": holder, "lease": lease_seconds},
+    )
+    return result.rowcount
+
+
+def still_wanted(connection: Connection, agent_id: str, token: int) -> bool:
+    """Whether this token still leads, and nobody has decided to tear the agent down."""
+    statement = sql(
+        "SELECT EXISTS (SELECT 1 FROM spawns WHERE agent_id = :id AND lease_token = :token"
+        " AND state IN ('spawning', 'idle', 'busy') AND lease_expires_at > clock_timestamp())"
+    )
+    row = connection.execute(statement, {"id": agent_id, "token": token})
+    return bool(row.scalar_one())
+
+
+_CREATED = sql("""
+    UPDATE spawns SET
+        backend_ref = CAST(:ref AS jsonb), created_with = lease_token,
+        lease_holder = NULL, lease_expires_at = NULL,
+        booting_at = CASE WHEN state = 'spawning' THEN clock_timestamp() ELSE booting_at END,
+        deadline_at = CASE WHEN state = 'spawning'
+            THEN clock_timestamp()
+                 + make_interval(secs => greatest(spawn_timeout_seconds, :boot_floor))
+            ELSE deadline_at END,
+        due_at = CASE state
+            WHEN 'spawning' THEN clock_timestamp() + make_interval(secs => :look_after)
+            WHEN 'destroying' THEN clock_timestamp()
+            ELSE due_at END,
+        due_count = CASE WHEN state = 'spawning' THEN 0 ELSE due_count END,
+        state = CASE WHEN state = 'spawning' THEN 'booting' ELSE state END
+    WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
+    RETURNING state
+""")
+
+
+def record_created(
+    connection: Connection,
+    *,
+    agent_id: str,
+    token: int,
+    ref: Mapping[str, str],
+    boot_floor_seconds: float,
+    look_after_seconds: float,
+) -> SpawnState | None:
+    """Record what a token made; None when the lease was lost (undo only what it made).
+
+    Whatever the state has become meanwhile, what exists is recorded; only `spawning`
+    advances, since the agent may have registered already.
+    """
+    state = connection.execute(
+        _CREATED,
+        {
+            "id": agent_id,
+            "token": token,
+            "ref": json.dumps(dict(ref)),
+            "boot_floor": boot_floor_seconds,
+            "look_after": look_after_seconds,
+        },
+    ).scalar_one_or_none()
+    return None if state is None else SpawnState(state)
+
+
+def release(connection: Connection, *, agent_id: str, token: int) -> SpawnState | None:
+    """Give the lease back without a result; None when it was lost already."""
+    state = connection.execute(
+        sql("""
+            UPDATE spawns SET lease_holder = NULL, lease_expires_at = NULL,
+                due_at = CASE WHEN state = 'destroying' THEN clock_timestamp() ELSE due_at END
+            WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
+            RETURNING state
+        """),
+        {"id": agent_id, "token": token},
+    ).scalar_one_or_none()
+    return None if state is None else SpawnState(state)
