@@ -1,0 +1,1 @@
+"""Postgres and Redis from wheels, and the supervised processes of a local installation."""

@@ -1,0 +1,3 @@
+"""Fixtures that any test may use."""
+
+pytest_plugins = ["tests.support.servers"]
