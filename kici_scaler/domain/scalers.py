@@ -34,12 +34,16 @@ class Role(StrEnum):
 
 
 class OperatingSystem(StrEnum):
+    """The operating systems an agent may run on."""
+
     LINUX = "linux"
     MACOS = "macos"
     WINDOWS = "windows"
 
 
 class Architecture(StrEnum):
+    """The CPU architectures an agent may run on."""
+
     X64 = "x64"
     ARM64 = "arm64"
 
@@ -61,6 +65,7 @@ class Amount:
 
     @property
     def is_declared(self) -> bool:
+        """Whether either side is declared."""
         return self.cpu_millis is not None or self.memory_bytes is not None
 
 
@@ -76,6 +81,7 @@ class Resources:
 
     @property
     def is_declared(self) -> bool:
+        """Whether anything at all is declared."""
         return self.requests.is_declared or self.limits.is_declared
 
 
