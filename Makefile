@@ -43,6 +43,7 @@ $(READY): $(INSTALLED) pyproject.toml
 	@touch $@
 
 setup: $(READY) ## make .venv from the lock (PYTHON=... picks the interpreter)
+	@:
 
 demo: setup ## run twenty real jobs through the whole system (KEEP=1 leaves it running)
 	@$(PY) -m examples.demo $(if $(KEEP),--keep)
