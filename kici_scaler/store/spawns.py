@@ -127,13 +127,13 @@ def usage(connection: Connection) -> list[UsageRow]:
     """What all live rows hold, in one aggregate read; ending ones still hold theirs."""
     rows = connection.execute(
         sql("""
-            SELECT scaler, machine_id, pool, count(*) AS count,
+            SELECT scaler, machine_id, pool, count(*) AS held,
                    sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes
             FROM spawns GROUP BY scaler, machine_id, pool
         """)
     )
     return [
-        UsageRow(r.scaler, r.machine_id, r.pool, r.count, int(r.cpu_millis), int(r.memory_bytes))
+        UsageRow(r.scaler, r.machine_id, r.pool, r.held, int(r.cpu_millis), int(r.memory_bytes))
         for r in rows
     ]
 

@@ -175,7 +175,8 @@ CREATE TABLE spawns (
     due_at timestamptz,
     due_count integer NOT NULL DEFAULT 0,
     CONSTRAINT spawns_local_has_machine CHECK ((backend_type = 'event') = (machine_id IS NULL)),
-    CONSTRAINT spawns_busy_has_job CHECK (state <> 'busy' OR (job_id IS NOT NULL AND busy_at IS NOT NULL)),
+    CONSTRAINT spawns_busy_has_job CHECK
+        (state <> 'busy' OR (job_id IS NOT NULL AND busy_at IS NOT NULL)),
     CONSTRAINT spawns_lease_is_whole CHECK
         ((lease_holder IS NULL) = (lease_expires_at IS NULL)
          AND (lease_holder IS NULL OR lease_token IS NOT NULL)),
@@ -250,7 +251,8 @@ CREATE TABLE events (
     agent_id text,
     job_id text,
     run_id text,
-    detail text NOT NULL DEFAULT ''
+    detail text NOT NULL DEFAULT '',
+    committed_by xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE INDEX events_of_agent ON events (agent_id, id);
 CREATE INDEX events_of_job ON events (job_id, id) WHERE job_id IS NOT NULL;

@@ -1,0 +1,52 @@
+"""How long things may take before something acts: live, bounded numbers.
+
+Values in seconds. The defaults and floors are those operators of the reference know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Every window of the cluster."""
+
+    spawn_timeout_seconds: float = 300.0
+    boot_floor_seconds: float = 300.0
+    """The least time an agent has to register once its compute exists."""
+    offer_timeout_seconds: float = 30.0
+    lease_seconds: float = 30.0
+    settle_seconds: float = 2.0
+    """After a close, how long a result may still arrive before the exit is believed."""
+    flap_grace_seconds: float = 120.0
+    """Absence with a dead adopter that is forgiven."""
+    stranded_timeout_seconds: float = 1_800.0
+    """Absence with a live adopter that is forgiven."""
+    maximum_lifetime_seconds: float = 86_400.0
+    quarantine_after_seconds: float = 900.0
+    agent_token_ttl_seconds: float = 3_600.0
+    backoff_base_seconds: float = 30.0
+    backoff_max_seconds: float = 900.0
+    failure_limit: float = 5.0
+    gateway_stale_seconds: float = 15.0
+    machine_stale_seconds: float = 30.0
+    hint_after_seconds: float = 5.0
+    """When a lost hint is repeated for the first time."""
+    outcome_retention_seconds: float = 86_400.0
+    request_retention_seconds: float = 86_400.0
+    event_retention_seconds: float = 86_400.0
+    ageing_seconds: float = 30.0
+    """After this wait a large request sets capacity aside that smaller ones would take."""
+
+    @classmethod
+    def of(cls, stored: Mapping[str, object]) -> Windows:
+        """The defaults with stored values over them; unknown keys are other settings."""
+        known = {field.name for field in fields(cls)}
+        values = {
+            key: float(value)
+            for key, value in stored.items()
+            if key in known and isinstance(value, (int, float))
+        }
+        return cls(**values)

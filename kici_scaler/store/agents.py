@@ -1,0 +1,206 @@
+"""Agents that connected: who sees them, under which connection, and since when nobody does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store.bulk import sql
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFacts:
+    """What a registration needs to know of the spawn behind an agent."""
+
+    state: SpawnState
+    scaler: str
+    backend_type: str
+    label_set: tuple[str, ...]
+    agent_labels: tuple[str, ...]
+    gate: tuple[str, ...]
+    warm: bool
+    job_id: str | None
+    run_id: str | None
+    revision_id: int
+    machine_id: str | None
+
+
+def lock_spawn(connection: Connection, agent_id: str) -> SpawnFacts | None:
+    """Lock the spawn of an agent for a registration; None when there is none."""
+    row = connection.execute(
+        sql("""
+            SELECT state, scaler, backend_type, label_set, agent_labels, gate, warm, job_id,
+                   run_id, revision_id, machine_id
+            FROM spawns WHERE agent_id = :id FOR NO KEY UPDATE
+        """),
+        {"id": agent_id},
+    ).one_or_none()
+    if row is None:
+        return None
+    values = dict(row._mapping)
+    values["state"] = SpawnState(values["state"])
+    for key in ("label_set", "agent_labels", "gate"):
+        values[key] = tuple(values[key])
+    return SpawnFacts(**values)
+
+
+def adopt(
+    connection: Connection,
+    *,
+    agent_id: str,
+    spawn_id: str | None,
+    labels: Sequence[str],
+    gate: Sequence[str],
+    facts: Mapping[str, object],
+    gateway: str,
+    connection_number: int,
+) -> bool:
+    """Record a connection; False when a newer one is known already."""
+    row = connection.execute(
+        sql(
+            """
+            INSERT INTO agents AS a
+                (agent_id, spawn_id, labels, gate, facts, gateway, connection_number)
+            VALUES (:id, :spawn, :labels, :gate, CAST(:facts AS jsonb), :gateway, :number)
+            ON CONFLICT (agent_id) DO UPDATE SET
+                labels = excluded.labels, gate = excluded.gate, facts = excluded.facts,
+                gateway = excluded.gateway, connection_number = excluded.connection_number,
+                unseen_since = NULL
+            WHERE a.connection_number < excluded.connection_number
+            RETURNING agent_id
+            """,
+            "labels",
+            "gate",
+        ),
+        {
+            "id": agent_id,
+            "spawn": spawn_id,
+            "labels": list(labels),
+            "gate": list(gate),
+            "facts": json.dumps(dict(facts)),
+            "gateway": gateway,
+            "number": connection_number,
+        },
+    )
+    return row.scalar_one_or_none() is not None
+
+
+def connect_spawn(
+    connection: Connection, *, agent_id: str, adopter: str, offer_seconds: float
+) -> SpawnState:
+    """Move a spawn on its agent's (re)connection and stamp the adopter.
+
+    Before registration it becomes idle; with a job its offer must then be accepted in
+    time. An idle or busy one keeps its state and gets its ordinary deadline back.
+    """
+    state = connection.execute(
+        sql("""
+            UPDATE spawns SET
+                adopter = :adopter,
+                idle_at = coalesce(idle_at, clock_timestamp()),
+                deadline_at = CASE
+                    WHEN state = 'busy' THEN deadline_at
+                    WHEN job_id IS NULL THEN NULL
+                    ELSE clock_timestamp() + make_interval(secs => :offer) END,
+                due_at = CASE
+                    WHEN state = 'busy' THEN deadline_at
+                    WHEN job_id IS NULL THEN NULL
+                    ELSE clock_timestamp() + make_interval(secs => :offer) END,
+                due_count = 0,
+                state = CASE WHEN state IN ('spawning', 'booting') THEN 'idle' ELSE state END
+            WHERE agent_id = :id AND state IN ('spawning', 'booting', 'idle', 'busy')
+            RETURNING state
+        """),
+        {"id": agent_id, "adopter": adopter, "offer": offer_seconds},
+    ).scalar_one()
+    return SpawnState(state)
+
+
+def disconnect(
+    connection: Connection,
+    *,
+    agent_id: str,
+    gateway: str,
+    connection_number: int,
+    settle_seconds: float,
+) -> bool:
+    """Start the absence clock; False when the agent has a newer connection or is over."""
+    row = connection.execute(
+        sql("""
+            WITH left_behind AS (
+                UPDATE agents SET unseen_since = clock_timestamp()
+                WHERE agent_id = :id AND gateway = :gateway AND connection_number = :number
+                  AND unseen_since IS NULL
+                RETURNING agent_id, spawn_id
+            ), judged AS (
+                UPDATE spawns s SET due_at = clock_timestamp() + make_interval(secs => :settle),
+                    due_count = 0
+                FROM left_behind l
+                WHERE s.agent_id = l.spawn_id AND s.state IN ('idle', 'busy')
+            )
+            SELECT agent_id FROM left_behind
+        """),
+        {
+            "id": agent_id,
+            "gateway": gateway,
+            "number": connection_number,
+            "settle": settle_seconds,
+        },
+    )
+    return row.scalar_one_or_none() is not None
+
+
+def forget_static(connection: Connection, *, agent_id: str, connection_number: int) -> bool:
+    """Drop an agent that the scaler did not make once its connection ended."""
+    result = connection.execute(
+        sql("""
+            DELETE FROM agents WHERE agent_id = :id AND spawn_id IS NULL
+              AND connection_number = :number
+        """),
+        {"id": agent_id, "number": connection_number},
+    )
+    return result.rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Something a gateway should tell one of its connected agents."""
+
+    agent_id: str
+    connection_number: int
+    state: SpawnState
+    job_id: str | None
+    run_id: str | None
+    cancel_reason: str | None
+    destroy_reason: str | None
+
+
+def errands(connection: Connection, gateway: str, *, agent_id: str | None = None) -> list[Errand]:
+    """Offers, cancellations and farewells owed to agents connected to this gateway."""
+    rows = connection.execute(
+        sql("""
+            SELECT a.agent_id, a.connection_number, s.state, s.job_id, s.run_id,
+                   r.cancel_reason, s.destroy_reason
+            FROM agents a JOIN spawns s ON s.agent_id = a.spawn_id
+            LEFT JOIN scale_requests r ON r.job_id = s.job_id
+            WHERE a.gateway = :gateway AND a.unseen_since IS NULL
+              AND (CAST(:agent AS text) IS NULL OR a.agent_id = :agent)
+              AND ((s.state = 'idle' AND s.job_id IS NOT NULL)
+                   OR s.state IN ('destroying', 'quarantined')
+                   OR (s.state = 'busy' AND r.cancel_reason IS NOT NULL))
+        """),
+        {"gateway": gateway, "agent": agent_id},
+    )
+    return [Errand(**{**row._mapping, "state": SpawnState(row.state)}) for row in rows]
+
+
+def gateway_of(connection: Connection, agent_id: str) -> str | None:
+    """The gateway an agent is connected to right now."""
+    return connection.execute(
+        sql("SELECT gateway FROM agents WHERE agent_id = :id AND unseen_since IS NULL"),
+        {"id": agent_id},
+    ).scalar_one_or_none()

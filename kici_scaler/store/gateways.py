@@ -1,0 +1,109 @@
+"""Gateway incarnations: which starts of the front are alive, and whose agents are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from kici_scaler.store.bulk import sql
+
+
+def open_incarnation(connection: Connection, incarnation: str, *, host: str, pid: int) -> None:
+    """Record a new start of a gateway."""
+    connection.execute(
+        sql("INSERT INTO gateways (incarnation, host, pid) VALUES (:id, :host, :pid)"),
+        {"id": incarnation, "host": host, "pid": pid},
+    )
+
+
+def heartbeat(connection: Connection, incarnation: str) -> bool:
+    """Stay fresh; False when this incarnation was declared dead and never will be again."""
+    result = connection.execute(
+        sql("""
+            UPDATE gateways SET last_heartbeat = clock_timestamp()
+            WHERE incarnation = :id AND dead_at IS NULL
+        """),
+        {"id": incarnation},
+    )
+    return result.rowcount == 1
+
+
+def is_alive(connection: Connection, incarnation: str) -> bool:
+    """Whether the incarnation may adopt; locks its row so that it cannot be declared dead."""
+    row = connection.execute(
+        sql("""
+            SELECT 1 FROM gateways WHERE incarnation = :id AND dead_at IS NULL FOR SHARE
+        """),
+        {"id": incarnation},
+    )
+    return row.scalar_one_or_none() is not None
+
+
+def close_incarnation(connection: Connection, incarnation: str) -> None:
+    """An orderly end: its agents are unseen from now on and may return elsewhere."""
+    connection.execute(
+        sql("""
+            UPDATE gateways SET dead_at = clock_timestamp(), last_heartbeat = clock_timestamp()
+            WHERE incarnation = :id AND dead_at IS NULL
+        """),
+        {"id": incarnation},
+    )
+    forsake(connection)
+
+
+def declare_dead(connection: Connection, *, stale_seconds: float) -> Sequence[str]:
+    """Declare silent incarnations dead; returns them."""
+    rows = connection.execute(
+        sql("""
+            UPDATE gateways SET dead_at = clock_timestamp()
+            WHERE dead_at IS NULL
+              AND last_heartbeat < clock_timestamp() - make_interval(secs => :stale)
+            RETURNING incarnation
+        """),
+        {"stale": stale_seconds},
+    )
+    return rows.scalars().all()
+
+
+def forsake(connection: Connection) -> int:
+    """Agents whose gateway is dead become unseen since its last heartbeat, in one statement."""
+    result = connection.execute(
+        sql("""
+            WITH lost AS (
+                UPDATE agents a SET unseen_since = g.last_heartbeat
+                FROM gateways g
+                WHERE a.gateway = g.incarnation AND g.dead_at IS NOT NULL
+                  AND a.unseen_since IS NULL
+                RETURNING a.spawn_id
+            )
+            UPDATE spawns s SET due_at = clock_timestamp(), due_count = 0
+            FROM lost WHERE s.agent_id = lost.spawn_id AND s.state IN ('idle', 'busy')
+        """)
+    )
+    return result.rowcount
+
+
+def any_fresh(connection: Connection, *, fresh_seconds: float) -> bool:
+    """Whether at least one gateway could have observed agents lately."""
+    row = connection.execute(
+        sql("""
+            SELECT EXISTS (SELECT 1 FROM gateways WHERE dead_at IS NULL
+              AND last_heartbeat > clock_timestamp() - make_interval(secs => :fresh))
+        """),
+        {"fresh": fresh_seconds},
+    )
+    return bool(row.scalar_one())
+
+
+def purge(connection: Connection, *, older_seconds: float) -> int:
+    """Forget long dead incarnations that no agent names."""
+    result = connection.execute(
+        sql("""
+            DELETE FROM gateways g
+            WHERE dead_at < clock_timestamp() - make_interval(secs => :older)
+              AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.gateway = g.incarnation)
+        """),
+        {"older": older_seconds},
+    )
+    return result.rowcount

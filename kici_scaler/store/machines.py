@@ -1,0 +1,121 @@
+"""Machines: where compute lives, as their backend workers announce them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from kici_scaler.store.bulk import sql
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a backend worker says of the machine it drives."""
+
+    machine_id: str
+    kind: str
+    boot_id: str
+    os: str | None
+    arch: str | None
+    cpu_millis: int
+    memory_bytes: int
+    serves: tuple[str, ...] | None = None
+    """Scaler names this worker serves; None is every scaler of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRow:
+    """A machine and whether its worker was heard of lately."""
+
+    machine_id: str
+    kind: str
+    boot_id: str
+    state: str
+    os: str | None
+    arch: str | None
+    cpu_millis: int
+    memory_bytes: int
+    serves: tuple[str, ...] | None
+    held_back: bool
+    """Its `not before` is still ahead: another user of its pool holds the room."""
+    is_fresh: bool
+    last_heartbeat: datetime
+
+
+def announce(connection: Connection, machine: Announcement) -> None:
+    """Insert or refresh a machine; an announcement brings an unreachable one back."""
+    connection.execute(
+        sql(
+            """
+            INSERT INTO machines AS m
+                (machine_id, kind, boot_id, os, arch, cpu_millis, memory_bytes, serves)
+            VALUES (:machine_id, :kind, :boot_id, :os, :arch, :cpu_millis, :memory_bytes,
+                    :serves)
+            ON CONFLICT (machine_id, kind) DO UPDATE SET
+                boot_id = excluded.boot_id, os = excluded.os, arch = excluded.arch,
+                cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes,
+                serves = excluded.serves, last_heartbeat = clock_timestamp(),
+                announced_at = clock_timestamp(),
+                state = CASE WHEN m.state = 'unreachable' THEN 'up' ELSE m.state END
+            """,
+            "serves",
+        ),
+        {
+            "machine_id": machine.machine_id,
+            "kind": machine.kind,
+            "boot_id": machine.boot_id,
+            "os": machine.os,
+            "arch": machine.arch,
+            "cpu_millis": machine.cpu_millis,
+            "memory_bytes": machine.memory_bytes,
+            "serves": None if machine.serves is None else list(machine.serves),
+        },
+    )
+
+
+def heartbeat(connection: Connection, machine_id: str, kind: str) -> bool:
+    """Say that this machine's worker lives; False when the row is gone (announce again)."""
+    result = connection.execute(
+        sql("""
+            UPDATE machines SET last_heartbeat = clock_timestamp(),
+                state = CASE WHEN state = 'unreachable' THEN 'up' ELSE state END
+            WHERE machine_id = :id AND kind = :kind
+        """),
+        {"id": machine_id, "kind": kind},
+    )
+    return result.rowcount == 1
+
+
+def all_machines(connection: Connection, *, fresh_seconds: float) -> list[MachineRow]:
+    """Every machine; fresh ones were heard of within `fresh_seconds`."""
+    rows = connection.execute(
+        sql("""
+            SELECT machine_id, kind, boot_id, state, os, arch, cpu_millis, memory_bytes, serves,
+                   coalesce(not_before > clock_timestamp(), false) AS held_back,
+                   last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
+                   last_heartbeat
+            FROM machines ORDER BY machine_id, kind
+        """),
+        {"fresh": fresh_seconds},
+    )
+    return [
+        MachineRow(**{**row._mapping, "serves": None if row.serves is None else tuple(row.serves)})
+        for row in rows
+    ]
+
+
+def mark_unreachable(connection: Connection, *, silent_seconds: float) -> Sequence[str]:
+    """Mark machines whose worker fell silent; they take nothing new until it returns."""
+    rows = connection.execute(
+        sql("""
+            UPDATE machines SET state = 'unreachable'
+            WHERE state = 'up'
+              AND last_heartbeat < clock_timestamp() - make_interval(secs => :silent)
+            RETURNING machine_id
+        """),
+        {"silent": silent_seconds},
+    )
+    return rows.scalars().all()

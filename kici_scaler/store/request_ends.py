@@ -1,0 +1,195 @@
+"""How scale requests run and end; each an update that only the right state allows.
+
+Lock order everywhere: the spawn first, then its request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.request import RequestState
+from kici_scaler.store.bulk import sql
+
+_ERASE = "sealed_payload = NULL, sealed_registry = NULL, finished_at = clock_timestamp()"
+
+
+def start_running(
+    connection: Connection, *, job_id: str, agent_id: str, lifetime_seconds: float
+) -> Mapping[str, object] | None:
+    """Commit a job to the idle agent that accepted it; its sealed payload, or None.
+
+    None means the agent may not have it: cancelled, given elsewhere, or torn down.
+    An agent that asks again for the job it already runs gets the payload again.
+    """
+    row = connection.execute(
+        sql("""
+            WITH taken AS (
+                UPDATE spawns s SET
+                    state = 'busy', busy_at = coalesce(s.busy_at, clock_timestamp()),
+                    deadline_at = CASE WHEN s.state = 'busy' THEN s.deadline_at
+                        ELSE clock_timestamp() + make_interval(secs => :lifetime) END,
+                    due_at = CASE WHEN s.state = 'busy' THEN s.due_at
+                        ELSE clock_timestamp() + make_interval(secs => :lifetime) END,
+                    due_count = 0
+                FROM scale_requests r
+                WHERE s.agent_id = :agent AND s.job_id = :job AND r.job_id = s.job_id
+                  AND s.state IN ('idle', 'busy') AND r.state IN ('assigned', 'running')
+                  AND r.cancel_reason IS NULL
+                RETURNING s.job_id
+            )
+            UPDATE scale_requests r SET state = 'running'
+            FROM taken WHERE r.job_id = taken.job_id
+            RETURNING r.sealed_payload
+        """),
+        {"agent": agent_id, "job": job_id, "lifetime": lifetime_seconds},
+    ).one_or_none()
+    return None if row is None else dict(row.sealed_payload or {})
+
+
+def finish(
+    connection: Connection, *, job_id: str, state: RequestState, result: Mapping[str, object]
+) -> bool:
+    """End a running job with its true result; False when it has ended before."""
+    done = connection.execute(
+        sql(f"""
+            UPDATE scale_requests
+            SET state = :state, result = CAST(:result AS jsonb), {_ERASE}
+            WHERE job_id = :job AND state = 'running'
+        """),
+        {"state": state.value, "result": json.dumps(dict(result)), "job": job_id},
+    )
+    return done.rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bereaved:
+    """A request that lost its spawn, and what it became."""
+
+    job_id: str
+    run_id: str
+    state: RequestState
+
+
+def bereave(connection: Connection, job_ids: Sequence[str], *, cause: str) -> list[Bereaved]:
+    """The spawns of these jobs ended without a result.
+
+    A job that nobody accepted waits again, a bounded number of times; one that ran fails,
+    since it is never run twice; one that was being cancelled is cancelled.
+    """
+    rows = connection.execute(
+        sql(
+            """
+            UPDATE scale_requests r SET
+                state = next.state,
+                requeues = r.requeues + CASE WHEN next.state = 'waiting' THEN 1 ELSE 0 END,
+                last_provisioning_error = CASE
+                    WHEN r.state = 'assigned' AND next.state <> 'cancelled' THEN :cause
+                    ELSE r.last_provisioning_error END,
+                wait_code = CASE WHEN next.state = 'waiting' THEN 'undecided'
+                                 ELSE r.wait_code END,
+                wait_reason = CASE WHEN next.state = 'waiting'
+                                   THEN 'waits again: ' || :cause ELSE r.wait_reason END,
+                routed_scaler = CASE WHEN next.state = 'waiting' THEN NULL
+                                     ELSE r.routed_scaler END,
+                result = CASE next.state
+                    WHEN 'failed' THEN jsonb_build_object('status', 'error', 'error', :cause)
+                    WHEN 'cancelled' THEN jsonb_build_object(
+                        'status', 'cancelled', 'error', r.cancel_reason)
+                    ELSE r.result END,
+                sealed_payload = CASE WHEN next.state = 'waiting' THEN r.sealed_payload END,
+                sealed_registry = CASE WHEN next.state = 'waiting' THEN r.sealed_registry END,
+                finished_at = CASE WHEN next.state <> 'waiting' THEN clock_timestamp() END
+            FROM (
+                SELECT job_id, CASE
+                    WHEN cancel_reason IS NOT NULL THEN 'cancelled'
+                    WHEN state = 'assigned' AND requeues < max_requeues THEN 'waiting'
+                    ELSE 'failed' END AS state
+                FROM scale_requests
+                WHERE job_id = ANY(:ids) AND state IN ('assigned', 'running')
+                ORDER BY job_id FOR UPDATE
+            ) AS next
+            WHERE r.job_id = next.job_id
+            RETURNING r.job_id, r.run_id, r.state
+            """,
+            "ids",
+        ),
+        {"ids": list(job_ids), "cause": cause},
+    )
+    return [Bereaved(row.job_id, row.run_id, RequestState(row.state)) for row in rows]
+
+
+def release(connection: Connection, job_ids: Sequence[str], *, why: str) -> list[str]:
+    """Assigned jobs wait again through no fault of theirs: no requeue is counted."""
+    rows = connection.execute(
+        sql(
+            """
+            UPDATE scale_requests
+            SET state = 'waiting', wait_code = 'undecided', wait_reason = :why,
+                routed_scaler = NULL
+            WHERE job_id = ANY(:ids) AND state = 'assigned' AND cancel_reason IS NULL
+            RETURNING job_id
+            """,
+            "ids",
+        ),
+        {"ids": list(job_ids), "why": why},
+    )
+    return list(rows.scalars())
+
+
+def spawn_of(connection: Connection, job_id: str) -> str | None:
+    """Lock and return the live spawn that stands for a job."""
+    return connection.execute(
+        sql("""
+            SELECT agent_id FROM spawns
+            WHERE job_id = :job AND state NOT IN ('destroying', 'quarantined') FOR UPDATE
+        """),
+        {"job": job_id},
+    ).scalar_one_or_none()
+
+
+def cancel(connection: Connection, *, job_id: str, reason: str) -> RequestState:
+    """Cancel a request; returns its state after that.
+
+    Unknown jobs leave a tombstone, so that a request which arrives later finds itself
+    cancelled. Waiting ones end at once; assigned and running ones are marked, and end
+    with their spawn. What is over stays as it is.
+    """
+    state = connection.execute(
+        sql(f"""
+            INSERT INTO scale_requests AS r
+                (job_id, run_id, digest, state, labels, max_requeues, cancel_reason, finished_at)
+            VALUES (:job, '', '', 'cancelled', '{{}}', 0, :reason, clock_timestamp())
+            ON CONFLICT (job_id) DO UPDATE SET
+                cancel_reason = CASE WHEN r.finished_at IS NULL
+                    THEN coalesce(r.cancel_reason, :reason) ELSE r.cancel_reason END,
+                state = CASE WHEN r.state = 'waiting' THEN 'cancelled' ELSE r.state END,
+                result = CASE WHEN r.state = 'waiting' THEN jsonb_build_object(
+                    'status', 'cancelled', 'error', CAST(:reason AS text)) ELSE r.result END,
+                sealed_payload = CASE WHEN r.state = 'waiting' THEN NULL
+                                      ELSE r.sealed_payload END,
+                sealed_registry = CASE WHEN r.state = 'waiting' THEN NULL
+                                       ELSE r.sealed_registry END,
+                finished_at = CASE WHEN r.state = 'waiting' THEN clock_timestamp()
+                                   ELSE r.finished_at END
+            RETURNING state
+        """),
+        {"job": job_id, "reason": reason},
+    ).scalar_one()
+    return RequestState(state)
+
+
+def purge(connection: Connection, *, older_seconds: float) -> int:
+    """Forget requests that ended longer ago than their retention and that no row names."""
+    result = connection.execute(
+        sql("""
+            DELETE FROM scale_requests r
+            WHERE finished_at < clock_timestamp() - make_interval(secs => :older)
+              AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.job_id = r.job_id)
+        """),
+        {"older": older_seconds},
+    )
+    return result.rowcount

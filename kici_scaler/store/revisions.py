@@ -1,0 +1,82 @@
+"""Accepted configurations; exactly one is active."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy import Connection
+
+from kici_scaler.store.bulk import sql
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRow:
+    """One accepted configuration without its document."""
+
+    id: int
+    digest: str
+    source: str
+    author: str
+    active: bool
+    created_at: datetime
+
+
+def active_id(connection: Connection) -> int | None:
+    """The active revision's id, or None before the first activation."""
+    return connection.execute(
+        sql("SELECT id FROM config_revisions WHERE active")
+    ).scalar_one_or_none()
+
+
+def document(connection: Connection, revision_id: int) -> Mapping[str, object]:
+    """The stored document of a revision."""
+    row = connection.execute(
+        sql("SELECT document FROM config_revisions WHERE id = :id"), {"id": revision_id}
+    )
+    return cast("Mapping[str, object]", row.scalar_one())
+
+
+def active_digest(connection: Connection) -> str | None:
+    """Digest of the active document, or None."""
+    return connection.execute(
+        sql("SELECT digest FROM config_revisions WHERE active")
+    ).scalar_one_or_none()
+
+
+def activate(
+    connection: Connection, *, document: Mapping[str, object], digest: str, source: str, author: str
+) -> int:
+    """Store a document as the active revision; call inside the admission section."""
+    connection.execute(sql("UPDATE config_revisions SET active = false WHERE active"))
+    revision = connection.execute(
+        sql("""
+            INSERT INTO config_revisions (digest, document, source, author, active)
+            VALUES (:digest, CAST(:document AS jsonb), :source, :author, true) RETURNING id
+        """),
+        {
+            "digest": digest,
+            "document": json.dumps(document),
+            "source": source,
+            "author": author,
+        },
+    ).scalar_one()
+    connection.execute(
+        sql("UPDATE scale_requests SET routed_scaler = NULL WHERE state = 'waiting'")
+    )
+    return int(revision)
+
+
+def history(connection: Connection, limit: int = 50) -> list[RevisionRow]:
+    """Accepted revisions, newest first."""
+    rows = connection.execute(
+        sql("""
+            SELECT id, digest, source, author, active, created_at
+            FROM config_revisions ORDER BY id DESC LIMIT :n
+        """),
+        {"n": limit},
+    )
+    return [RevisionRow(**row._mapping) for row in rows]

@@ -1,0 +1,92 @@
+"""What is true of a scaler beyond its configuration: standing, failures, backoff."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from kici_scaler.store.bulk import sql
+
+
+class ScalerStanding(StrEnum):
+    """Whether a scaler takes new work."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    RETIRING = "retiring"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerStateRow:
+    """Standing and failure streak of one scaler."""
+
+    scaler: str
+    standing: ScalerStanding
+    reason: str
+    failure_streak: int
+    backoff_until: datetime | None
+    backoff_seconds: float
+    """Seconds of backoff left by the database's clock; 0 when there is none."""
+
+
+def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
+    """Rows by scaler name; a scaler that never failed or changed has none."""
+    rows = connection.execute(
+        sql("""
+            SELECT scaler, standing, reason, failure_streak, backoff_until,
+                   coalesce(greatest(0, extract(epoch FROM backoff_until - clock_timestamp())), 0)
+                       AS backoff_seconds
+            FROM scaler_states
+        """)
+    )
+    return {
+        row.scaler: ScalerStateRow(
+            scaler=row.scaler,
+            standing=ScalerStanding(row.standing),
+            reason=row.reason,
+            failure_streak=row.failure_streak,
+            backoff_until=row.backoff_until,
+            backoff_seconds=float(row.backoff_seconds),
+        )
+        for row in rows
+    }
+
+
+def count_failures(
+    connection: Connection, scalers: Sequence[str], *, base_seconds: float, max_seconds: float
+) -> None:
+    """Add one failure per mention and back off: base doubled per consecutive failure, bounded."""
+    connection.execute(
+        sql(
+            """
+            INSERT INTO scaler_states AS s (scaler, failure_streak, backoff_until)
+            SELECT scaler, count(*), clock_timestamp() + make_interval(
+                       secs => least(:base * 2 ^ (count(*) - 1), :most))
+            FROM unnest(CAST(:scalers AS text[])) AS scaler GROUP BY scaler
+            ON CONFLICT (scaler) DO UPDATE SET
+                failure_streak = s.failure_streak + excluded.failure_streak,
+                backoff_until = clock_timestamp() + make_interval(secs => least(
+                    :base * 2 ^ least(s.failure_streak + excluded.failure_streak - 1, 30), :most)),
+                changed_at = clock_timestamp()
+            """,
+            "scalers",
+        ),
+        {"scalers": list(scalers), "base": base_seconds, "most": max_seconds},
+    )
+
+
+def clear_failures(connection: Connection, scaler: str) -> None:
+    """A registration proves the scaler works: forget its streak (no write when there is none)."""
+    connection.execute(
+        sql("""
+            UPDATE scaler_states
+            SET failure_streak = 0, backoff_until = NULL, changed_at = clock_timestamp()
+            WHERE scaler = :scaler AND (failure_streak > 0 OR backoff_until IS NOT NULL)
+        """),
+        {"scaler": scaler},
+    )

@@ -1,0 +1,57 @@
+"""The section in which capacity is counted and reserved, one holder at a time.
+
+The lock is a statement of its own: under READ COMMITTED each statement sees what was
+committed before it began, so the count that follows sees every earlier holder's rows.
+Lock and count in one statement would share a snapshot from before the wait.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from kici_scaler.errors import KiciError
+from kici_scaler.store.bulk import sql
+from kici_scaler.store.engine import sqlstate
+
+ADMISSION_LOCK = 0x6B6963690001
+_LOCK_NOT_AVAILABLE = "55P03"
+_QUERY_CANCELED = "57014"
+
+
+class Contended(KiciError):
+    """Another holder kept the admission lock too long; nothing was decided here."""
+
+
+def bound_waits(connection: Connection, seconds: float) -> None:
+    """Bound every wait and statement of this transaction."""
+    millis = max(1, int(seconds * 1000))
+    connection.execute(
+        sql(
+            "SELECT set_config('lock_timeout', :wait, true),"
+            " set_config('statement_timeout', :wait, true)"
+        ),
+        {"wait": f"{millis}ms"},
+    )
+
+
+def enter(connection: Connection) -> None:
+    """Wait for the admission lock; held until the transaction ends.
+
+    Raises:
+        Contended: the bound set by `bound_waits` passed first.
+    """
+    try:
+        connection.execute(sql("SELECT pg_advisory_xact_lock(:key)"), {"key": ADMISSION_LOCK})
+    except DBAPIError as error:
+        if sqlstate(error) in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
+            raise Contended from error
+        raise
+
+
+def try_enter(connection: Connection) -> bool:
+    """Take the admission lock if it is free."""
+    taken = connection.execute(
+        sql("SELECT pg_try_advisory_xact_lock(:key)"), {"key": ADMISSION_LOCK}
+    )
+    return bool(taken.scalar_one())
