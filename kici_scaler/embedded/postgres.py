@@ -28,6 +28,7 @@ from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed,
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
+from kici_scaler.embedded.supervisor import Child
 
 SUPERUSER: Final = "postgres"
 ROLE: Final = "kici"
@@ -40,15 +41,9 @@ IMMEDIATE_STOP: Final = StopStep(signal.SIGQUIT, 5.0)
 """No checkpoint; the next start recovers from the log."""
 STOP: Final = (FAST_STOP, IMMEDIATE_STOP)
 
-ROLE_SETTINGS: Final = (
-    ("statement_timeout", "10s", 0),
-    ("lock_timeout", "3s", 0),
-    ("idle_in_transaction_session_timeout", "15s", 0),
-    ("transaction_timeout", "30s", 17),
-)
-"""Bounds on a session of the installation's role: name, value, first major version with it."""
-
 INITDB_TIMEOUT: Final = 120.0
+READY_WITHIN: Final = 300.0
+"""Seconds; recovery after a crash replays what was written since the last checkpoint."""
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -143,14 +138,25 @@ class EmbeddedPostgres:
             name = sql.Identifier(ROLE)
             login = sql.SQL("{} ROLE {} LOGIN NOSUPERUSER PASSWORD {}")
             cursor.execute(login.format(verb, name, sql.Literal(password)))
-            for setting, value, since in ROLE_SETTINGS:
-                if session.server_version >= since * 10_000:
-                    bound = sql.SQL("ALTER ROLE {} SET {} = {}")
-                    cursor.execute(bound.format(name, sql.Identifier(setting), sql.Literal(value)))
             cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
             if cursor.fetchone() is None:
                 database = sql.SQL("CREATE DATABASE {} OWNER {}")
                 cursor.execute(database.format(sql.Identifier(DATABASE), name))
+
+    def child(self) -> Child:
+        """The server for a supervisor."""
+        return Child(
+            name="postgres",
+            command=self._prepared,
+            is_ready=self.is_ready,
+            once_ready=self.provision,
+            ready_within=READY_WITHIN,
+            stop=STOP,
+        )
+
+    def _prepared(self) -> Command:
+        self.prepare()
+        return self.command()
 
     @cached_property
     def _programs(self) -> Path:

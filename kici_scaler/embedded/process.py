@@ -24,6 +24,7 @@ from kici_scaler.embedded.account import Account
 LAUNCHER: Final = Path(__file__).with_name("launch.py")
 TAIL_LINES: Final = 30
 LONGEST_LINE: Final = 64 * 1024
+LAST_WORDS_WITHIN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,6 @@ class Process:
 
     def tail(self) -> tuple[str, ...]:
         """The last lines it wrote."""
-        if self._over.is_set():
-            self._listener.join(timeout=1.0)
         return tuple(self._tail)
 
     def send(self, number: signal.Signals) -> None:
@@ -123,6 +122,8 @@ class Process:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._child.wait()
+        # Whoever left the group may hold the pipe open; the last words are not worth more.
+        self._listener.join(timeout=LAST_WORDS_WITHIN)
         self._over.set()
 
     def _listen(self, output: IO[bytes]) -> None:

@@ -24,9 +24,12 @@ from kici_scaler.embedded.errors import NotInstalled
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
+from kici_scaler.embedded.supervisor import Child
 
 LOOPBACK: Final = "127.0.0.1"
 STOP: Final = (StopStep(signal.SIGTERM, 10.0),)
+READY_WITHIN: Final = 300.0
+"""Seconds; it answers once it has read its data."""
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -96,6 +99,20 @@ class EmbeddedRedis:
             return False
         finally:
             client.close()
+
+    def child(self) -> Child:
+        """The server for a supervisor."""
+        return Child(
+            name="redis",
+            command=self._prepared,
+            is_ready=self.is_ready,
+            ready_within=READY_WITHIN,
+            stop=STOP,
+        )
+
+    def _prepared(self) -> Command:
+        self.prepare()
+        return self.command()
 
     @property
     def _configuration(self) -> Path:
