@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import as_rows, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +204,37 @@ def gateway_of(connection: Connection, agent_id: str) -> str | None:
         sql("SELECT gateway FROM agents WHERE agent_id = :id AND unseen_since IS NULL"),
         {"id": agent_id},
     ).scalar_one_or_none()
+
+
+def reassert(
+    connection: Connection, gateway: str, connections: Sequence[tuple[str, int]]
+) -> frozenset[str]:
+    """Put open connections (agent id, connection number) under a new incarnation, in bulk.
+
+    Only those nobody else adopted meanwhile; their spawns get their ordinary deadline back.
+    """
+    rows = connection.execute(
+        sql("""
+            WITH mine AS (
+                UPDATE agents a SET gateway = :gateway, unseen_since = NULL
+                FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+                  AS c(agent_id text, connection_number bigint)
+                WHERE a.agent_id = c.agent_id AND a.connection_number = c.connection_number
+                RETURNING a.agent_id
+            ), seen AS (
+                UPDATE spawns s SET
+                    due_at = CASE WHEN s.state = 'busy' OR s.job_id IS NOT NULL
+                        THEN s.deadline_at END,
+                    due_count = 0, adopter = :gateway
+                FROM mine WHERE s.agent_id = mine.agent_id AND s.state IN ('idle', 'busy')
+            )
+            SELECT agent_id FROM mine
+        """),
+        {
+            "gateway": gateway,
+            "rows": as_rows(
+                {"agent_id": agent, "connection_number": number} for agent, number in connections
+            ),
+        },
+    )
+    return frozenset(rows.scalars())

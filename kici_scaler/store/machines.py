@@ -16,7 +16,7 @@ class Announcement:
     """What a backend worker says of the machine it drives."""
 
     machine_id: str
-    kind: str
+    backend_type: str
     boot_id: str
     os: str | None
     arch: str | None
@@ -31,7 +31,7 @@ class MachineRow:
     """A machine and whether its worker was heard of lately."""
 
     machine_id: str
-    kind: str
+    backend_type: str
     boot_id: str
     state: str
     os: str | None
@@ -51,10 +51,10 @@ def announce(connection: Connection, machine: Announcement) -> None:
         sql(
             """
             INSERT INTO machines AS m
-                (machine_id, kind, boot_id, os, arch, cpu_millis, memory_bytes, serves)
-            VALUES (:machine_id, :kind, :boot_id, :os, :arch, :cpu_millis, :memory_bytes,
+                (machine_id, backend_type, boot_id, os, arch, cpu_millis, memory_bytes, serves)
+            VALUES (:machine_id, :backend_type, :boot_id, :os, :arch, :cpu_millis, :memory_bytes,
                     :serves)
-            ON CONFLICT (machine_id, kind) DO UPDATE SET
+            ON CONFLICT (machine_id, backend_type) DO UPDATE SET
                 boot_id = excluded.boot_id, os = excluded.os, arch = excluded.arch,
                 cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes,
                 serves = excluded.serves, last_heartbeat = clock_timestamp(),
@@ -65,7 +65,7 @@ def announce(connection: Connection, machine: Announcement) -> None:
         ),
         {
             "machine_id": machine.machine_id,
-            "kind": machine.kind,
+            "backend_type": machine.backend_type,
             "boot_id": machine.boot_id,
             "os": machine.os,
             "arch": machine.arch,
@@ -76,15 +76,15 @@ def announce(connection: Connection, machine: Announcement) -> None:
     )
 
 
-def heartbeat(connection: Connection, machine_id: str, kind: str) -> bool:
+def heartbeat(connection: Connection, machine_id: str, backend_type: str) -> bool:
     """Say that this machine's worker lives; False when the row is gone (announce again)."""
     result = connection.execute(
         sql("""
             UPDATE machines SET last_heartbeat = clock_timestamp(),
                 state = CASE WHEN state = 'unreachable' THEN 'up' ELSE state END
-            WHERE machine_id = :id AND kind = :kind
+            WHERE machine_id = :id AND backend_type = :backend_type
         """),
-        {"id": machine_id, "kind": kind},
+        {"id": machine_id, "backend_type": backend_type},
     )
     return result.rowcount == 1
 
@@ -93,11 +93,11 @@ def all_machines(connection: Connection, *, fresh_seconds: float) -> list[Machin
     """Every machine; fresh ones were heard of within `fresh_seconds`."""
     rows = connection.execute(
         sql("""
-            SELECT machine_id, kind, boot_id, state, os, arch, cpu_millis, memory_bytes, serves,
+            SELECT machine_id, backend_type, boot_id, state, os, arch, cpu_millis, memory_bytes, serves,
                    coalesce(not_before > clock_timestamp(), false) AS held_back,
                    last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
                    last_heartbeat
-            FROM machines ORDER BY machine_id, kind
+            FROM machines ORDER BY machine_id, backend_type
         """),
         {"fresh": fresh_seconds},
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RowMapping
 
 from kici_scaler.store.bulk import sql
 
@@ -113,7 +113,5 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     return result.rowcount
 
 
-def _outcome(values: Mapping[str, object]) -> OutcomeRow:
-    tail = values["log_tail"]
-    assert isinstance(tail, list)
-    return OutcomeRow(**{**values, "log_tail": tuple(tail)})  # type: ignore[arg-type]  # by name
+def _outcome(values: RowMapping) -> OutcomeRow:
+    return OutcomeRow(**{**values, "log_tail": tuple(values["log_tail"])})

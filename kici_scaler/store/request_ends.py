@@ -159,10 +159,10 @@ def cancel(connection: Connection, *, job_id: str, reason: str) -> RequestState:
     with their spawn. What is over stays as it is.
     """
     state = connection.execute(
-        sql(f"""
+        sql("""
             INSERT INTO scale_requests AS r
                 (job_id, run_id, digest, state, labels, max_requeues, cancel_reason, finished_at)
-            VALUES (:job, '', '', 'cancelled', '{{}}', 0, :reason, clock_timestamp())
+            VALUES (:job, '', '', 'cancelled', '{}', 0, :reason, clock_timestamp())
             ON CONFLICT (job_id) DO UPDATE SET
                 cancel_reason = CASE WHEN r.finished_at IS NULL
                     THEN coalesce(r.cancel_reason, :reason) ELSE r.cancel_reason END,

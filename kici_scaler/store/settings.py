@@ -24,3 +24,11 @@ def spawn_timeouts(connection: Connection) -> dict[str, float]:
         sql("SELECT scope, value FROM settings WHERE key = 'spawn_timeout_seconds' AND scope <> ''")
     )
     return {row.scope: float(row.value) for row in rows}
+
+
+def is_draining(connection: Connection) -> bool:
+    """Whether new demand is turned away while running agents finish."""
+    row = connection.execute(
+        sql("SELECT value FROM settings WHERE scope = '' AND key = 'draining'")
+    ).scalar_one_or_none()
+    return row is True

@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.domain.usage import Held
 from kici_scaler.store.bulk import as_rows, sql
 
 
@@ -43,18 +44,6 @@ class NewSpawn:
     run_id: str | None
     org: str | None
     owner: str
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """What live spawns of one scaler hold on one machine, in one pool."""
-
-    scaler: str
-    machine_id: str | None
-    pool: str | None
-    count: int
-    cpu_millis: int
-    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +112,7 @@ def insert(
     return frozenset(stored.scalars())
 
 
-def usage(connection: Connection) -> list[UsageRow]:
+def usage(connection: Connection) -> list[Held]:
     """What all live rows hold, in one aggregate read; ending ones still hold theirs."""
     rows = connection.execute(
         sql("""
@@ -133,7 +122,7 @@ def usage(connection: Connection) -> list[UsageRow]:
         """)
     )
     return [
-        UsageRow(r.scaler, r.machine_id, r.pool, r.held, int(r.cpu_millis), int(r.memory_bytes))
+        Held(r.scaler, r.machine_id, r.pool, r.held, int(r.cpu_millis), int(r.memory_bytes))
         for r in rows
     ]
 

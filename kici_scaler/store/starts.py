@@ -56,7 +56,8 @@ _TAKE = """
         UNION ALL
         (SELECT agent_id FROM spawns
          WHERE {here} AND backend_type = :kind AND state = 'spawning'
-           AND lease_expires_at < clock_timestamp() AND deadline_at > clock_timestamp()
+           AND coalesce(lease_expires_at, due_at) < clock_timestamp()
+           AND deadline_at > clock_timestamp()
          LIMIT :most)
     )
     UPDATE spawns s SET
@@ -191,15 +192,23 @@ def record_created(
     return None if state is None else SpawnState(state)
 
 
-def release(connection: Connection, *, agent_id: str, token: int) -> SpawnState | None:
-    """Give the lease back without a result; None when it was lost already."""
+def release(
+    connection: Connection, *, agent_id: str, token: int, pause_seconds: float = 0.0
+) -> SpawnState | None:
+    """Give the lease back without a result; None when it was lost already.
+
+    A spawn that nobody has ended meanwhile may be taken again after the pause.
+    """
     state = connection.execute(
         sql("""
             UPDATE spawns SET lease_holder = NULL, lease_expires_at = NULL,
-                due_at = CASE WHEN state = 'destroying' THEN clock_timestamp() ELSE due_at END
+                due_at = CASE state
+                    WHEN 'destroying' THEN clock_timestamp()
+                    WHEN 'spawning' THEN clock_timestamp() + make_interval(secs => :pause)
+                    ELSE due_at END
             WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
             RETURNING state
         """),
-        {"id": agent_id, "token": token},
+        {"id": agent_id, "token": token, "pause": pause_seconds},
     ).scalar_one_or_none()
     return None if state is None else SpawnState(state)

@@ -59,7 +59,7 @@ CREATE TABLE audit (
 PLACES = """
 CREATE TABLE machines (
     machine_id text NOT NULL,
-    kind text NOT NULL,
+    backend_type text NOT NULL,
     boot_id text NOT NULL,
     state text NOT NULL DEFAULT 'up' CHECK (state IN ('up', 'draining', 'unreachable')),
     os text,
@@ -71,7 +71,7 @@ CREATE TABLE machines (
     foreign_use jsonb NOT NULL DEFAULT '{}',
     announced_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_heartbeat timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (machine_id, kind)
+    PRIMARY KEY (machine_id, backend_type)
 );
 
 CREATE TABLE gateways (

@@ -1,0 +1,1 @@
+"""Use cases: one a module, a thin shell around decisions and rows."""

@@ -1,0 +1,138 @@
+"""What follows when a spawn goes towards its end, whoever decided it, in one transaction.
+
+Whoever's update moves the row owns the consequences: the outcome, the tokens' end, the
+job's next state, the scaler's failure. So each is counted once, however many saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.domain.windows import Windows
+from kici_scaler.service.ports import Place, Step
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import agents, endings, events, outcomes, request_ends, scaler_states, tokens
+from kici_scaler.store.endings import Ended
+from kici_scaler.store.events import EventType, NewEvent
+
+S = SpawnState
+BEFORE_ACCEPTED = frozenset({S.RESERVED, S.SPAWNING, S.BOOTING, S.IDLE})
+ANY_LIVE = frozenset({*BEFORE_ACCEPTED, S.BUSY})
+_EXISTS = frozenset({S.SPAWNING, S.BOOTING, S.IDLE, S.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What should be hinted once the transaction is committed."""
+
+    destroys: frozenset[Place] = frozenset()
+    gateways: tuple[tuple[str, str], ...] = ()
+    capacity_freed: bool = False
+    requests_waiting: bool = False
+    ended: tuple[str, ...] = field(default=())
+
+
+def end(
+    connection: Connection,
+    agent_ids: Sequence[str],
+    *,
+    states: Collection[SpawnState],
+    reason: DestroyReason,
+    why: str,
+    windows: Windows,
+    failed: bool = False,
+    counts_against_scaler: bool = False,
+    log_tail: Sequence[str] = (),
+) -> Effects:
+    """End spawns that are in one of `states`, with every consequence.
+
+    Args:
+        why: the sentence that becomes the job's error and stands on the outcome.
+        failed: the provision itself failed (an event of its own, marked on the outcome).
+        counts_against_scaler: one failure and one backoff step for its scaler; never for
+            what the job brought on itself.
+    """
+    withdrawn: list[Ended] = []
+    if S.RESERVED in states:
+        withdrawn = endings.withdraw(connection, agent_ids)
+    begun = endings.begin(
+        connection,
+        agent_ids,
+        states=[state for state in states if state in _EXISTS],
+        reason=reason,
+        why=why,
+        quarantine_seconds=windows.quarantine_after_seconds,
+    )
+    ended = [*withdrawn, *begun]
+    if not ended:
+        return Effects()
+    ids = [each.agent_id for each in begun]
+    if ids:
+        outcomes.record(connection, ids, failed=failed, log_tail=log_tail)
+        tokens.revoke(connection, ids)
+    requeued = _part_with_jobs(connection, ended, why)
+    if failed:
+        events.record(
+            connection,
+            [NewEvent(EventType.FAILED, e.agent_id, e.job_id, e.run_id, why) for e in ended],
+        )
+    if counts_against_scaler:
+        scaler_states.count_failures(
+            connection,
+            [each.scaler for each in ended],
+            base_seconds=windows.backoff_base_seconds,
+            max_seconds=windows.backoff_max_seconds,
+        )
+    return Effects(
+        destroys=frozenset(Place(e.backend_type, e.machine_id) for e in begun),
+        gateways=tuple((e.gateway, e.agent_id) for e in begun if e.gateway is not None),
+        capacity_freed=bool(withdrawn),
+        requests_waiting=requeued,
+        ended=tuple(each.agent_id for each in ended),
+    )
+
+
+def _part_with_jobs(connection: Connection, ended: Sequence[Ended], why: str) -> bool:
+    """Requeue or fail the jobs of ended spawns; whether any waits again."""
+    jobs = [each.job_id for each in ended if each.job_id is not None]
+    if not jobs:
+        return False
+    bereaved = request_ends.bereave(connection, jobs, cause=why)
+    agent_of = {each.job_id: each.agent_id for each in ended}
+    events.record(
+        connection,
+        [
+            NewEvent(
+                EventType.REQUEST_REQUEUED
+                if each.state is RequestState.WAITING
+                else EventType.REQUEST_FINISHED,
+                agent_of[each.job_id],
+                each.job_id,
+                each.run_id,
+                f"{each.state}: {why}",
+            )
+            for each in bereaved
+        ],
+    )
+    return any(each.state is RequestState.WAITING for each in bereaved)
+
+
+def tell(connection: Connection, agent_id: str) -> Effects:
+    """Something changed that a connected agent should hear of."""
+    gateway = agents.gateway_of(connection, agent_id)
+    return Effects(gateways=() if gateway is None else ((gateway, agent_id),))
+
+
+def announce(runtime: Runtime, effects: Effects) -> None:
+    """Send the hints of committed effects."""
+    if effects.gateways:
+        runtime.hints.wake_gateways(effects.gateways)
+    if effects.destroys:
+        runtime.hints.step(Step.DESTROY, effects.destroys)
+    if effects.capacity_freed or effects.requests_waiting:
+        runtime.hints.admit(soon=True)

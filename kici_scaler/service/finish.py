@@ -1,0 +1,110 @@
+"""A job is accepted, declined, or reports its end.
+
+Crash table (`kill -9` of the gateway at ...):
+- accept, before COMMIT: the row is still `idle`; the offer is repeated or runs out.
+- accept, after COMMIT: the row is `busy`; the agent comes back saying `accepted` and is
+  sent the job again. It is never given to another.
+- finish, before COMMIT: the agent keeps its result and sends it again.
+- finish, after COMMIT: a repeat finds the job over and is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.service import ending
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import events, request_ends, requests, settings
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.events import EventType, NewEvent
+
+ENDS = {
+    "succeeded": RequestState.SUCCEEDED,
+    "failed": RequestState.FAILED,
+    "cancelled": RequestState.CANCELLED,
+    "error": RequestState.FAILED,
+}
+"""What an agent's verdict makes of the request."""
+
+
+def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, object] | None:
+    """Commit the job to the agent that accepted it; returns its sealed payload.
+
+    None: the job is not this agent's (any more); it must not start it.
+
+    Raises:
+        DatabaseUnreachable: not known; the agent will say again that it accepted.
+    """
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        return request_ends.start_running(
+            connection,
+            job_id=job_id,
+            agent_id=agent_id,
+            lifetime_seconds=windows.maximum_lifetime_seconds,
+        )
+
+
+def decline(runtime: Runtime, *, agent_id: str, job_id: str, reason: str) -> None:
+    """The agent cannot take the job: it goes elsewhere, and the agent away."""
+    with transaction(runtime.engine) as connection:
+        effects = ending.end(
+            connection,
+            [agent_id],
+            states=(SpawnState.IDLE,),
+            reason=DestroyReason.SHUTDOWN,
+            why=f"the agent declined job {job_id}: {reason}",
+            windows=settings.windows(connection),
+        )
+    ending.announce(runtime, effects)
+
+
+def finish(
+    runtime: Runtime,
+    *,
+    agent_id: str,
+    job_id: str,
+    result: Mapping[str, object],
+    log_tail: Sequence[str] = (),
+) -> bool:
+    """Store the true result and send the agent away; True when it may be acknowledged.
+
+    A result for a job that is over already is acknowledged too: the agent need not keep it.
+    """
+    state = ENDS.get(str(result.get("status")), RequestState.FAILED)
+    with transaction(runtime.engine) as connection:
+        done = request_ends.finish(connection, job_id=job_id, state=state, result=result)
+        if not done and job_id not in requests.find(connection, [job_id]):
+            return False
+        effects = ending.end(
+            connection,
+            [agent_id],
+            states=(SpawnState.BUSY,),
+            reason=DestroyReason.JOB_COMPLETE,
+            why="",
+            windows=settings.windows(connection),
+            log_tail=log_tail,
+        )
+        if done:
+            events.record(
+                connection,
+                [NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, None, state.value)],
+            )
+    ending.announce(runtime, effects)
+    return True
+
+
+def leave(runtime: Runtime, *, agent_id: str, reason: str) -> None:
+    """An idle agent ends itself (its idle time is over): tear its machine down."""
+    with transaction(runtime.engine) as connection:
+        effects = ending.end(
+            connection,
+            [agent_id],
+            states=(SpawnState.IDLE,),
+            reason=DestroyReason.IDLE,
+            why=f"the agent left: {reason}",
+            windows=settings.windows(connection),
+        )
+    ending.announce(runtime, effects)

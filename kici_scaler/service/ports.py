@@ -1,0 +1,62 @@
+"""What the use cases need from outside the database, as small interfaces.
+
+Nothing said through a port is ever relied on: a hint that is lost is repeated by the
+sweep, a mutex that is lost costs a little contention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Step(StrEnum):
+    """What a backend worker may be asked to look at."""
+
+    START = "start"
+    DESTROY = "destroy"
+    INSPECT = "inspect"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a step is done: the workers of a backend type on a machine (None: any)."""
+
+    backend_type: str
+    machine_id: str | None
+
+
+class Hints(Protocol):
+    """Says that rows are ready; never raises, never blocks for long."""
+
+    def step(self, step: Step, places: Iterable[Place]) -> None:
+        """Some rows at these places are ready for a step; one hint covers them all."""
+
+    def admit(self, *, soon: bool = False) -> None:
+        """Requests may be decided; `soon` collects several wishes into one pass."""
+
+    def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
+        """Gateways (incarnation, agent id) have something to tell an agent."""
+
+
+class Mutex(Protocol):
+    """Keeps contention off the database; whether it was got decides nothing."""
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Try for a moment, then go on either way."""
+
+
+class NoHints:
+    """Rows alone; the sweep finds them."""
+
+    def step(self, step: Step, places: Iterable[Place]) -> None:
+        return None
+
+    def admit(self, *, soon: bool = False) -> None:
+        return None
+
+    def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
+        return None

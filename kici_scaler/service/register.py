@@ -1,0 +1,201 @@
+"""An agent connects, and who it is decides what happens to it.
+
+Crash table (`kill -9` of the gateway at ...):
+- before COMMIT: nothing happened; the socket breaks and the agent comes back.
+- after COMMIT, before the answer: the agent is adopted by a gateway that stops beating;
+  it comes back with a higher connection number and is adopted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import CAN_REGISTER, ENDING, SpawnState
+from kici_scaler.service.admit import AGENT_ID_PREFIX
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import agents, events, gateways, outcomes, scaler_states, settings, tokens
+from kici_scaler.store.agents import SpawnFacts
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.events import EventType, NewEvent
+
+SELF_REPORTED = ("kici:os:", "kici:arch:", "kici:host:")
+"""Labels an agent may add to those its token is bound to."""
+
+
+class Refusal(StrEnum):
+    """Why an agent may not stay; only `FOR_NOW` is worth coming back for."""
+
+    BAD_TOKEN = "bad-token"
+    BAD_LABELS = "bad-labels"
+    UNOWNED = "unowned"
+    """An id minted here that no spawn row stands for."""
+    TOLD_TO_GO = "told-to-go"
+    SUPERSEDED = "superseded"
+    """A newer connection of this agent is known."""
+    FOR_NOW = "for-now"
+    """This gateway may not adopt at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What an agent says when it connects; the token itself is not repeated in logs."""
+
+    agent_id: str
+    labels: tuple[str, ...]
+    connection_number: int
+    facts: Mapping[str, object] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
+    resume_is_valid: bool = False
+    """It presented the resume token of this very agent id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The agent is adopted; `job_id` is the job to offer it, or the one it runs already."""
+
+    agent_id: str
+    state: SpawnState | None
+    gate: tuple[str, ...]
+    labels: tuple[str, ...]
+    warm: bool
+    job_id: str | None
+    run_id: str | None
+    spawn: SpawnFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent may not stay."""
+
+    why: Refusal
+    message: str
+
+
+def register(runtime: Runtime, gateway: str, hello: Hello) -> Welcome | Refused:
+    """Adopt an agent for this gateway incarnation, or say why not.
+
+    Raises:
+        DatabaseUnreachable: it could not be judged; the agent should come back later.
+    """
+    with transaction(runtime.engine) as connection:
+        if not gateways.is_alive(connection, gateway):
+            return Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
+        spawn = agents.lock_spawn(connection, hello.agent_id)
+        if spawn is None:
+            return _unknown(connection, hello)
+        if spawn.state in ENDING:
+            return Refused(Refusal.TOLD_TO_GO, "the machine of this agent is being torn down")
+        if spawn.state not in CAN_REGISTER:
+            return Refused(Refusal.FOR_NOW, "this agent is not expected yet")
+        refused = _check(connection, hello)
+        if refused is not None:
+            return refused
+        return _adopt(connection, gateway, hello, spawn)
+
+
+def _unknown(connection: Connection, hello: Hello) -> Refused:
+    if hello.agent_id.startswith(AGENT_ID_PREFIX):
+        return Refused(
+            Refusal.UNOWNED, f"no live spawn stands for {hello.agent_id}; it should end itself"
+        )
+    return Refused(Refusal.BAD_TOKEN, f"nobody issued a token for agent {hello.agent_id}")
+
+
+def _check(connection: Connection, hello: Hello) -> Refused | None:
+    """Token first, then the labels it is bound to."""
+    bound: tuple[str, ...] | None = None
+    if hello.token is not None:
+        bound = tokens.labels_of(connection, agent_id=hello.agent_id, secret=hello.token)
+    if bound is None and not hello.resume_is_valid:
+        return Refused(
+            Refusal.BAD_TOKEN, "the token is unknown, expired, or bound to another agent"
+        )
+    if bound is None:
+        return None
+    foreign = sorted(
+        label for label in set(hello.labels) - set(bound) if not label.startswith(SELF_REPORTED)
+    )
+    if foreign:
+        return Refused(
+            Refusal.BAD_LABELS, f"the token is not bound to the labels {', '.join(foreign[:5])}"
+        )
+    return None
+
+
+def _adopt(
+    connection: Connection, gateway: str, hello: Hello, spawn: SpawnFacts
+) -> Welcome | Refused:
+    adopted = agents.adopt(
+        connection,
+        agent_id=hello.agent_id,
+        spawn_id=hello.agent_id,
+        labels=_labels(hello, spawn),
+        gate=spawn.gate,
+        facts=hello.facts,
+        gateway=gateway,
+        connection_number=hello.connection_number,
+    )
+    if not adopted:
+        return Refused(Refusal.SUPERSEDED, "a newer connection of this agent is known")
+    windows = settings.windows(connection)
+    state = agents.connect_spawn(
+        connection,
+        agent_id=hello.agent_id,
+        adopter=gateway,
+        offer_seconds=windows.offer_timeout_seconds,
+    )
+    if spawn.state in (SpawnState.SPAWNING, SpawnState.BOOTING):
+        outcomes.record(connection, [hello.agent_id])
+        scaler_states.clear_failures(connection, spawn.scaler)
+        events.record(
+            connection,
+            [NewEvent(EventType.CONNECTING, hello.agent_id, spawn.job_id, spawn.run_id,
+                      f"registered at gateway {gateway}")],
+        )  # fmt: skip
+    return Welcome(
+        agent_id=hello.agent_id,
+        state=state,
+        gate=spawn.gate,
+        labels=_labels(hello, spawn),
+        warm=spawn.warm,
+        job_id=spawn.job_id,
+        run_id=spawn.run_id,
+        spawn=spawn,
+    )
+
+
+def _labels(hello: Hello, spawn: SpawnFacts) -> tuple[str, ...]:
+    """The labels the spawn is entitled to, and what the agent says of its own machine."""
+    own = [label for label in hello.labels if label.startswith(SELF_REPORTED)]
+    return tuple(dict.fromkeys((*spawn.agent_labels, *own)))
+
+
+def disconnected(runtime: Runtime, gateway: str, agent_id: str, connection_number: int) -> bool:
+    """A socket closed: start the absence clock unless a newer connection took over.
+
+    Raises:
+        DatabaseUnreachable: the incarnation's next heartbeats settle it instead.
+    """
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        return agents.disconnect(
+            connection,
+            agent_id=agent_id,
+            gateway=gateway,
+            connection_number=connection_number,
+            settle_seconds=windows.settle_seconds,
+        )
+
+
+def reassert(
+    runtime: Runtime, gateway: str, connections: Sequence[tuple[str, int]]
+) -> frozenset[str]:
+    """A new incarnation claims the sockets its predecessor left open; returns those it got."""
+    with transaction(runtime.engine) as connection:
+        if not gateways.is_alive(connection, gateway):
+            return frozenset()
+        return agents.reassert(connection, gateway, connections)

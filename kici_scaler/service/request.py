@@ -1,0 +1,207 @@
+"""Scale requests come in, are decided at once where that is possible, and are called off.
+
+Crash table (`kill -9` at ...):
+- before the first COMMIT: nothing was stored; the caller had no answer and repeats.
+- after it, before the decision: the request waits; the next pass or the sweep decides it.
+- after the decision: see the reserve sequence; a repeat of the request finds it decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.request import RequestState, Result, WaitCode
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.service import admit, ending
+from kici_scaler.service.request_body import ScaleRequestBody
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import request_ends, section, settings
+from kici_scaler.store import requests as request_rows
+from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
+from kici_scaler.store.requests import NewRequest, RequestRow
+from kici_scaler.store.section import Contended
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a dispatcher is told about one request."""
+
+    job_id: str
+    result: Result
+    state: RequestState
+    reason: str = ""
+    agent_id: str | None = None
+    backend_type: str | None = None
+    scaler: str | None = None
+
+
+def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]:
+    """Store requests and decide them; the answers are in the order of the bodies.
+
+    A request exists once this returns; asking again for the same job tells what became of
+    it. When another holder is deciding, the answer is what stands in the row by then.
+
+    Raises:
+        DatabaseUnreachable: whether it was stored is not known; ask again.
+    """
+    rows = {body.job_id: body.to_row() for body in bodies}
+    job_ids = list(rows)
+    decided = _store_and_try(runtime, list(rows.values()))
+    if not decided:
+        _decide_after_waiting(runtime, job_ids)
+    return _answers(runtime, bodies, rows)
+
+
+def _store_and_try(runtime: Runtime, rows: Sequence[NewRequest]) -> bool:
+    """Insert, and decide in the same transaction when the section is free."""
+    job_ids = [row.job_id for row in rows]
+    with runtime.mutex.held() as mine:
+        try:
+            with transaction(runtime.engine) as connection:
+                section.bound_waits(connection, admit.PASS_SECONDS)
+                fresh = request_rows.insert(connection, rows)
+                if not fresh:
+                    return True
+                if not section.try_enter(connection):
+                    return False
+                done = admit.decide_and_reserve(connection, runtime.owner, job_ids)
+        except CommitUnknown:
+            if not _all_stored(runtime, job_ids):
+                raise
+            return False
+    del mine
+    admit.announce(runtime, done)
+    return True
+
+
+def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:
+    """Wait for the section; whoever held it has often decided these too."""
+    try:
+        with transaction(runtime.engine) as connection:
+            section.bound_waits(connection, admit.PASS_SECONDS)
+            section.enter(connection)
+            if not _any_undecided(connection, job_ids):
+                return
+            done = admit.decide_and_reserve(connection, runtime.owner, job_ids)
+    except (Contended, CommitUnknown):
+        runtime.hints.admit(soon=True)
+        return
+    admit.announce(runtime, done)
+
+
+def _any_undecided(connection: Connection, job_ids: Sequence[str]) -> bool:
+    found = request_rows.find(connection, job_ids)
+    return any(
+        row.state is RequestState.WAITING and row.decided_at is None for row in found.values()
+    )
+
+
+def _all_stored(runtime: Runtime, job_ids: Sequence[str]) -> bool:
+    with transaction(runtime.engine) as connection:
+        return len(request_rows.find(connection, job_ids)) == len(set(job_ids))
+
+
+def _answers(
+    runtime: Runtime, bodies: Sequence[ScaleRequestBody], rows: dict[str, NewRequest]
+) -> list[Answer]:
+    with transaction(runtime.engine) as connection:
+        found = request_rows.find(connection, list(rows))
+    missing = next((body.job_id for body in bodies if body.job_id not in found), None)
+    if missing is not None:
+        raise DatabaseUnreachable(f"the request of job {missing} could not be read back")
+    return [_answer(found[body.job_id], rows[body.job_id].digest) for body in bodies]
+
+
+def answer_of(row: RequestRow) -> Answer:
+    """What the state of a request means in the dispatcher's vocabulary."""
+    return Answer(
+        job_id=row.job_id,
+        result=_result(row),
+        state=row.state,
+        reason=_reason(row),
+        agent_id=row.agent_id,
+        backend_type=row.backend_type,
+        scaler=row.scaler or row.routed_scaler or None,
+    )
+
+
+def _answer(row: RequestRow, digest: str) -> Answer:
+    if row.digest not in ("", digest):
+        return Answer(
+            job_id=row.job_id,
+            result=Result.FAILED,
+            state=row.state,
+            reason=(
+                f"job {row.job_id} was requested before with other labels, resources or image;"
+                " the first request stands, use a new job id for another one"
+            ),
+        )
+    return answer_of(row)
+
+
+_WAITING_RESULTS = {
+    WaitCode.UNDECIDED: Result.QUEUED,
+    WaitCode.AT_CAPACITY: Result.AT_CAPACITY,
+    WaitCode.NO_MACHINE: Result.AT_CAPACITY,
+    WaitCode.NO_BACKEND: Result.NO_BACKEND,
+    WaitCode.INVALID: Result.FAILED,
+    WaitCode.BACKOFF: Result.SKIPPED,
+    WaitCode.PAUSED: Result.SKIPPED,
+    WaitCode.DRAINING: Result.SKIPPED,
+}
+
+
+def _result(row: RequestRow) -> Result:
+    if row.state in (RequestState.WAITING, RequestState.REFUSED):
+        return _WAITING_RESULTS[row.wait_code]
+    if row.state is RequestState.CANCELLED:
+        return Result.SKIPPED
+    if row.state is RequestState.FAILED:
+        return Result.FAILED
+    ready = row.spawn_state in (SpawnState.IDLE, SpawnState.BUSY)
+    return Result.READY if ready else Result.SPAWNING
+
+
+def _reason(row: RequestRow) -> str:
+    if row.state is RequestState.CANCELLED:
+        return row.cancel_reason or "cancelled"
+    if row.state is RequestState.FAILED:
+        return str((row.result or {}).get("error") or row.last_provisioning_error or "failed")
+    return row.wait_reason
+
+
+def cancel(
+    runtime: Runtime, job_id: str, *, reason: str = "cancelled by the dispatcher"
+) -> RequestState:
+    """Call a job off, in whatever state it is; returns the state after that.
+
+    A waiting one ends at once; one whose agent has not accepted it ends with its spawn;
+    a running one is told to stop and ends with its result.
+
+    Raises:
+        DatabaseUnreachable: whether it was called off is not known; repeat.
+    """
+    with transaction(runtime.engine) as connection:
+        section.bound_waits(connection, admit.PASS_SECONDS)
+        agent_id = request_ends.spawn_of(connection, job_id)
+        state = request_ends.cancel(connection, job_id=job_id, reason=reason)
+        if agent_id is None and state is RequestState.ASSIGNED:
+            agent_id = request_ends.spawn_of(connection, job_id)
+        effects = ending.Effects()
+        if agent_id is not None and state is RequestState.ASSIGNED:
+            effects = ending.end(
+                connection,
+                [agent_id],
+                states=ending.BEFORE_ACCEPTED,
+                reason=DestroyReason.SHUTDOWN,
+                why=f"its job was cancelled: {reason}",
+                windows=settings.windows(connection),
+            )
+        elif agent_id is not None:
+            effects = ending.tell(connection, agent_id)
+        final = request_rows.find(connection, [job_id])[job_id].state
+    ending.announce(runtime, effects)
+    return final

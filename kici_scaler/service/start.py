@@ -1,0 +1,162 @@
+"""Starting compute: take the rows that slots allow, hand them out, record what was made.
+
+Crash table (`kill -9` at ...):
+- after take, before act: the lease runs out; the sweep hints, another worker takes again.
+- during act: the compute may half exist under the agent's name; the next take creates the
+  same name, so it is finished or found, never doubled.
+- after act, before apply: as during act; the compute is found by name and recorded.
+- after apply: the row is `booting`; the agent registers or its deadline ends it.
+A worker that lost its lease meanwhile finds no row under its token: it removes only what
+that token made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kici_scaler.domain.scalers import LabelSet, Scaler
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.domain.windows import Windows
+from kici_scaler.service import ending, revisions
+from kici_scaler.service.ports import Place
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import events, settings, starts, tokens
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.events import EventType, NewEvent
+from kici_scaler.store.starts import TakenStart
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """A taken spawn with what its backend needs to know; the token's secret is not repeated."""
+
+    row: TakenStart
+    scaler: Scaler
+    label_set: LabelSet
+    agent_token: str = field(repr=False)
+    windows: Windows = field(repr=False)
+
+
+def take(
+    runtime: Runtime, *, backend_type: str, machine_id: str | None, most: int
+) -> list[StartOrder]:
+    """Take up to `most` spawns to start here, each with a fresh agent token.
+
+    Raises:
+        DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
+    """
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        taken = starts.take(
+            connection,
+            kind=backend_type,
+            machine_id=machine_id,
+            holder=runtime.owner,
+            most=most,
+            lease_seconds=windows.lease_seconds,
+        )
+        if not taken:
+            return []
+        minted = [tokens.mint(row.agent_id, row.agent_labels) for row in taken]
+        tokens.store(connection, minted, ttl_seconds=windows.agent_token_ttl_seconds)
+        orders = []
+        for row, token in zip(taken, minted, strict=True):
+            cluster = revisions.by_id(connection, row.revision_id).cluster
+            scaler = cluster.scaler(row.scaler)
+            assert scaler is not None, "a revision that reserved for a scaler contains it"
+            label_set = scaler.label_sets[row.label_set_index]
+            orders.append(StartOrder(row, scaler, label_set, token.secret, windows))
+        return orders
+
+
+def still_wanted(runtime: Runtime, order: StartOrder) -> bool:
+    """Whether the lease still leads and nobody has called the agent off."""
+    with transaction(runtime.engine) as connection:
+        return starts.still_wanted(connection, order.row.agent_id, order.row.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A lifecycle event of the backend, to be stored with the result of its step."""
+
+    type: EventType
+    detail: str
+
+
+def record_created(
+    runtime: Runtime, order: StartOrder, ref: Mapping[str, str], told: Sequence[Told]
+) -> SpawnState | None:
+    """Apply: the compute exists. None when the lease was lost: undo what this token made.
+
+    Raises:
+        DatabaseUnreachable: repeat while the lease lasts; then leave it to the next holder.
+    """
+    row, windows = order.row, order.windows
+    with transaction(runtime.engine) as connection:
+        state = starts.record_created(
+            connection,
+            agent_id=row.agent_id,
+            token=row.token,
+            ref=ref,
+            boot_floor_seconds=windows.boot_floor_seconds,
+            look_after_seconds=windows.settle_seconds,
+        )
+        if state is None:
+            return None
+        events.record(connection, _events(row, told))
+    if state is SpawnState.DESTROYING:
+        ending.announce(runtime, _destroy_again(row))
+    return state
+
+
+def record_failure(
+    runtime: Runtime,
+    order: StartOrder,
+    why: str,
+    *,
+    told: Sequence[Told] = (),
+    job_caused: bool = False,
+    log_tail: Sequence[str] = (),
+) -> bool:
+    """Apply: the spawn failed. The job waits again or fails; False when the lease was lost."""
+    row = order.row
+    with transaction(runtime.engine) as connection:
+        state = starts.release(connection, agent_id=row.agent_id, token=row.token)
+        if state is None:
+            return False
+        events.record(connection, _events(row, told))
+        effects = ending.end(
+            connection,
+            [row.agent_id],
+            states=(SpawnState.SPAWNING,),
+            reason=DestroyReason.SPAWN_TIMEOUT,
+            why=why,
+            windows=order.windows,
+            failed=True,
+            counts_against_scaler=not job_caused,
+            log_tail=log_tail,
+        )
+    ending.announce(runtime, effects if effects.ended else _destroy_again(row))
+    return True
+
+
+def release(runtime: Runtime, order: StartOrder) -> None:
+    """Give the lease back undone: whether something exists is not known, so look again."""
+    with transaction(runtime.engine) as connection:
+        starts.release(connection, agent_id=order.row.agent_id, token=order.row.token)
+
+
+def extend_leases(runtime: Runtime) -> int:
+    """Keep all leases of this process alive; returns how many there are."""
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        return starts.extend(connection, holder=runtime.owner, lease_seconds=windows.lease_seconds)
+
+
+def _destroy_again(row: TakenStart) -> ending.Effects:
+    return ending.Effects(destroys=frozenset({Place(row.backend_type, row.machine_id)}))
+
+
+def _events(row: TakenStart, told: Sequence[Told]) -> list[NewEvent]:
+    return [NewEvent(t.type, row.agent_id, row.job_id, row.run_id, t.detail) for t in told]
