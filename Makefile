@@ -81,7 +81,7 @@ guards: setup ## take away one guard after another and see a test fail for each
 	@$(PY) -m tests.guards $(ARGS)
 
 docs: setup ## write the reference pages anew from the code
-	@$(PY) scripts/reference.py
+	@$(PY) -m scripts.reference
 
 lock: setup ## pin the packages anew (UPGRADE=1 takes newer releases)
 	@$(PY) -m pip install --quiet --upgrade --target $(LOCK_HOME) $(LOCK_TOOL)

@@ -23,28 +23,52 @@ class Settings(BaseSettings):
     cluster (windows, time-outs, retention) are live settings in the database instead.
     """
 
-    model_config = SettingsConfigDict(env_prefix="KICI_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="KICI_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     database_url: SecretStr = SecretStr("")
+    """Postgres, `postgresql://user:password@host:port/database`; `up` brings its own when unset."""
+
     redis_url: SecretStr = SecretStr("")
+    """Redis of the broker, `redis://:password@host:port/0`; `up` brings its own when unset."""
+
     lock_redis_url: SecretStr | None = None
     """Redis for the reservation mutex and wake-ups; the broker's own when unset."""
 
     scaler_config_path: Path | None = None
+    """The scaler file, `scalers.yaml`."""
+
     scaler_config_dir: Path | None = None
+    """A folder of more scaler files, merged into the first."""
 
     host: str = "127.0.0.1"
+    """Address the gateway listens on."""
+
     port: int = Field(default=4000, ge=1, le=65535)
+    """Port the gateway listens on."""
+
     orchestrator_url: str | None = None
     """URL handed to agents when their scaler names none."""
 
     installation_id: str = Field(default="default", pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
+    """Stamped on all compute, so that installations sharing a machine leave each other alone."""
+
     machine_id: str = Field(default_factory=_hostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """What local compute is pinned to; the short host name when unset."""
+
     state_dir: Path = Field(default_factory=lambda: user_state_path("kici-scaler"))
+    """Folder of this machine's own state; below the user's XDG state folder when unset."""
+
     seal_keys_path: Path | None = None
+    """File of the private keys that open sealed payloads."""
 
     log_format: Literal["json", "human"] = "json"
+    """One JSON object a line, or lines for a terminal."""
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least severe messages that are logged."""
+
     reservation_mutex: bool = True
     """Off, every admission goes straight to the database lock; nothing else changes."""
 

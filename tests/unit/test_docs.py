@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from scripts.reference import FOLDER, pages
 from tests.support.source import ROOT, files_to_publish
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -58,3 +61,9 @@ def test_every_page_is_reached_from_the_index() -> None:
         page.relative_to(ROOT).as_posix() for page in pages - reached if page.suffix == ".md"
     )
     assert not lost, f"no way leads there from docs/README.md: {lost}"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_reference_pages_say_what_the_code_says(name: str) -> None:
+    written = (FOLDER / name).read_text(encoding="utf-8")
+    assert written == pages()[name], f"docs/reference/{name} is out of date: run `make docs`"
