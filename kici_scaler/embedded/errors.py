@@ -33,3 +33,13 @@ class LeftoverServer(Conflict):
 
 class StartFailed(Unavailable):
     """A process did not become ready."""
+
+
+class StartInterrupted(KiciError):
+    """Stopped before everything was ready."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+class NotRunning(Conflict):
+    """The installation does not run."""

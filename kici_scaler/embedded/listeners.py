@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
@@ -56,8 +57,18 @@ class LogFiles:
 class Several:
     """Hands everything to several listeners."""
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners = tuple(listeners)
+
+    @contextmanager
+    def joined_by(self, listener: Listener) -> Iterator[None]:
+        """Hand everything to this one too, until the context ends."""
+        before = self._listeners
+        self._listeners = (*before, listener)
+        try:
+            yield
+        finally:
+            self._listeners = before
 
     def line(self, name: str, text: str) -> None:
         """Hand on what the child wrote."""

@@ -19,6 +19,11 @@ QUIET_PORTS: Final = range(20_000, 32_768)
 TRIES: Final = 50
 
 
+def reached_at(host: str) -> str:
+    """The address at which this machine reaches a server that listens on `host`."""
+    return {"0.0.0.0": LOOPBACK, "::": "[::1]"}.get(host, host)
+
+
 def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

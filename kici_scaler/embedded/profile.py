@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_serializer
 
-from kici_scaler.embedded.folder import user_home
+from kici_scaler.embedded.folder import DataFolder, user_home
 from kici_scaler.embedded.secrets import write_secret
 
 PROFILE: Final = "local.json"
@@ -27,10 +27,14 @@ class LocalProfile(BaseModel):
         data_dir: its data folder.
         pid: process that supervises it.
         started: that process's start, seconds since the epoch, to tell it from a later one.
-        gateway_url: base URL of the HTTP interface, without a trailing slash.
-        flower_url: base URL of Flower; None when it does not run.
+        host: address that its gateway listens on.
+        gateway_port: its gateway's port, also when the gateway itself runs elsewhere.
+        gateway_url: base URL of the HTTP interface, without a trailing slash; None when the
+            gateway is not one of its roles.
+        flower_url: base URL of Flower; None when it is not one of its roles.
         api_key_path: file with a key for the gateway.
         flower_password_path: file with the password of Flower's user `kici`.
+        seal_keys_path: file with the private keys that open sealed payloads.
         database_url, redis_url: with passwords.
         installation_id: names what this instance makes on machines.
     """
@@ -40,6 +44,8 @@ class LocalProfile(BaseModel):
     data_dir: Path
     pid: int
     started: float
+    host: str
+    gateway_port: int
     gateway_url: str | None
     flower_url: str | None
     api_key_path: Path
@@ -48,6 +54,18 @@ class LocalProfile(BaseModel):
     database_url: SecretStr
     redis_url: SecretStr
     installation_id: str
+
+    def environment(self) -> dict[str, str]:
+        """Settings of a process that belongs to this instance."""
+        return {
+            "KICI_DATABASE_URL": self.database_url.get_secret_value(),
+            "KICI_REDIS_URL": self.redis_url.get_secret_value(),
+            "KICI_INSTALLATION_ID": self.installation_id,
+            "KICI_STATE_DIR": str(DataFolder(self.data_dir).machine),
+            "KICI_SEAL_KEYS_PATH": str(self.seal_keys_path),
+            "KICI_HOST": self.host,
+            "KICI_PORT": str(self.gateway_port),
+        }
 
     @field_serializer("database_url", "redis_url", when_used="json")
     def _in_clear(self, value: SecretStr) -> str:

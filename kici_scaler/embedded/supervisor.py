@@ -13,14 +13,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from types import FrameType
 from typing import Final, Protocol, Self
 
-from kici_scaler.embedded.errors import StartFailed
+from kici_scaler.embedded.errors import StartFailed, StartInterrupted
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.restarts import RestartPolicy
 
@@ -242,7 +242,7 @@ class Supervisor:
         Raises:
             StartFailed: one was not; the others still run until `stop`.
             KiciError: what the child's `command` or `once_ready` raised.
-            KeyboardInterrupt: a stop was asked for meanwhile.
+            StartInterrupted: a stop was asked for meanwhile.
         """
         group = [Keeper(child, self._listener, self._policy) for child in children]
         for keeper in group:
@@ -254,13 +254,17 @@ class Supervisor:
     def _await(self, keeper: Keeper, group: Sequence[Keeper]) -> None:
         while not keeper.settled(READY_POLL):
             if self._stop_asked.is_set():
-                raise KeyboardInterrupt
+                raise StartInterrupted
             _raise_failure(group)
         _raise_failure(group)
 
     def run(self) -> None:
-        """Start the children, stay until a signal or `ask_to_stop`, then stop them."""
-        with self.stops_on_signals(), self:
+        """Start the children, stay until a signal or `ask_to_stop`, then stop them.
+
+        Raises:
+            StartFailed: one was not ready; none is left running.
+        """
+        with self.stops_on_signals(), suppress(StartInterrupted), self:
             self.start(self._children)
             self.wait()
 
