@@ -1,0 +1,92 @@
+"""What of a bare-metal scaler's needs a machine meets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+
+from kici_scaler.domain.scalers import LabelSet, Scaler
+from workers.bare_metal import answers
+from workers.contract import Finding, Severity
+from workers.environment import forwarded
+
+MINIMUM_FREE_BYTES = 256 << 20
+"""Below this a machine is said to be short of disk; room for some dozens of agents' logs."""
+
+
+def findings_of(
+    scalers: Sequence[Scaler], checked: answers.Checked, ambient: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Judge what the supervisor of the machine answered."""
+    found = [*_of_machine(checked)]
+    for scaler in scalers:
+        found += _of_scaler(scaler, checked)
+        for label_set in scaler.label_sets:
+            subject = f"{scaler.name}, label set {label_set.index}"
+            found += _of_label_set(subject, label_set, checked, ambient)
+    return tuple(found)
+
+
+def _of_machine(checked: answers.Checked) -> Iterator[Finding]:
+    yield Finding(Severity.OK, "supervisor", f"answers, on Python {checked.python}")
+    if checked.free_bytes < MINIMUM_FREE_BYTES:
+        free = checked.free_bytes >> 20
+        yield Finding(
+            Severity.WARNING,
+            "disk",
+            f"only {free} MiB are free where agents keep their output",
+            "free some space, or point KICI_STATE_DIR elsewhere",
+        )
+
+
+def _of_scaler(scaler: Scaler, checked: answers.Checked) -> Iterator[Finding]:
+    yield Finding(
+        Severity.WARNING,
+        scaler.name,
+        "agents run as processes of this host, with all rights of the worker's user",
+        "serve trusted jobs only, or let agents sandbox jobs with bubblewrap (KICI_SANDBOX=true)",
+    )
+    if scaler.options.get("enforceCgroups") is True and checked.cgroups is None:
+        yield Finding(
+            Severity.WARNING,
+            scaler.name,
+            "`enforceCgroups` has no effect: no cgroup can be made here",
+            "run the worker as root, or delegate a cgroup to its user",
+        )
+
+
+def _of_label_set(
+    subject: str, label_set: LabelSet, checked: answers.Checked, ambient: Mapping[str, str]
+) -> Iterator[Finding]:
+    path = label_set.text("binaryPath")
+    fault = checked.executables.get(path or "")
+    if not path:
+        yield Finding(
+            Severity.ERROR, subject, "names no program", "set `binaryPath` on the label set"
+        )
+    elif fault:
+        yield Finding(
+            Severity.ERROR, subject, f"{path} {fault}", "install it, or correct `binaryPath`"
+        )
+    else:
+        yield Finding(Severity.OK, subject, f"{path} can be run")
+    if label_set.options.get("networkPolicy") is not None:
+        yield Finding(
+            Severity.WARNING,
+            subject,
+            "`networkPolicy` is not enforced for processes",
+            "use a container or firecracker scaler for jobs that must be kept apart",
+        )
+    if _wants_sandbox(label_set, ambient) and not shutil.which("bwrap", path=ambient.get("PATH")):
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            "KICI_SANDBOX is `true` and there is no `bwrap` on the path",
+            "install bubblewrap",
+        )
+
+
+def _wants_sandbox(label_set: LabelSet, ambient: Mapping[str, str]) -> bool:
+    declared = label_set.options.get("env")
+    own = declared.get("KICI_SANDBOX") if isinstance(declared, Mapping) else None
+    return (own or forwarded(ambient).get("KICI_SANDBOX")) == "true"

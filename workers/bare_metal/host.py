@@ -1,0 +1,98 @@
+"""Asking the supervisor of a machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from workers.bare_metal.package import packed
+from workers.bare_metal.supervisor.order import ALLOWED
+from workers.contract import Deadline
+from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown, Permanent
+
+_MARGIN_SECONDS = 1.0
+"""How much earlier than its caller a supervisor gives up, so that its answer arrives."""
+
+_ERRORS: Mapping[str, type[BackendError]] = {
+    "not-owner": NotOwner,
+    "not-done": NotDone,
+    "unknown": OutcomeUnknown,
+    "permanent": Permanent,
+    "ended": Permanent,
+}
+
+
+class Host(Protocol):
+    """A machine whose supervisor can be asked."""
+
+    def ask(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
+        """The supervisor's answer.
+
+        Raises:
+            BackendError: what the supervisor's refusal means.
+            OutcomeUnknown: no answer came.
+        """
+
+
+Answer = Mapping[str, Any]
+"""A JSON object; the caller validates it."""
+
+
+class LocalHost:
+    """The worker's own host: the supervisor runs as a child process."""
+
+    def __init__(self, folder: Path, ambient: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = {key: ambient[key] for key in ALLOWED if key in ambient}
+
+    def ask(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
+        seconds = max(0.0, deadline.remaining - _MARGIN_SECONDS)
+        text = json.dumps({**content, "deadline_seconds": seconds})
+        try:
+            done = subprocess.run(
+                self._command_line(command),
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=max(0.1, deadline.remaining),
+                env=self._environment,
+                cwd=os.sep,
+                start_new_session=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise OutcomeUnknown(f"the supervisor's `{command}` did not answer in time") from error
+        except OSError as error:
+            raise NotDone(f"the supervisor cannot be run: {error}") from error
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise OutcomeUnknown(f"the supervisor's `{command}` failed: {last}")
+        return interpret(command, done.stdout)
+
+    def _command_line(self, command: str) -> list[str]:
+        program = packed().install(self._folder)
+        root = self._folder / "agents"
+        return [sys.executable, "-I", "-S", str(program), "--root", str(root), command]
+
+
+def interpret(command: str, text: str) -> Answer:
+    """The answer in a supervisor's output.
+
+    Raises:
+        BackendError: the supervisor refused, or this is not an answer.
+    """
+    try:
+        answer: Answer = json.loads(text)
+        if answer["ok"]:
+            return answer
+        kind, message = _ERRORS[answer["code"]], str(answer["message"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutcomeUnknown(f"the supervisor's `{command}` answered nonsense") from error
+    cause = answer.get("cause") or {}
+    said = f"{message}: {cause['detail']}" if cause.get("detail") else message
+    raise kind(said, log_tail=cause.get("log_tail", ()))

@@ -1,0 +1,57 @@
+"""What a start is asked to make."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from . import cgroups, processes
+from .folder import AGENT_ID, Folder
+from .refusal import Refused
+
+ALLOWED = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TERM", "TMPDIR", "NODE_PATH", "TZ"]
+"""Variables of this machine that an agent is given; the reference's list."""
+
+
+class Order:
+    """What to start; the token and the environment stay in memory."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.agent_id = str(content["agent_id"])
+        self.installation_id = str(content["installation_id"])
+        self.lease_token = int(content["token"])
+        self.command = [str(each) for each in content["command"]]
+        self.agent_token = str(content.get("agent_token") or "")
+        self.given = {str(key): str(value) for key, value in content["environment"].items()}
+        self.limits = cgroups.Limits(content.get("limits") or {})
+        self.owner = {key: content.get(key) for key in ("scaler", "job_id", "run_id")}
+        self.log_bytes = int(content.get("log_bytes") or (4 << 20))
+        self.watch_seconds = float(content.get("watch_seconds") or 0)
+        if not AGENT_ID.fullmatch(self.agent_id):
+            raise Refused("permanent", f"`{self.agent_id}` cannot be an agent id")
+
+    def record(self, planned: list[str]) -> dict[str, Any]:
+        """What is kept of the order: no secret, for anything in it may be read later."""
+        return {
+            **self.owner,
+            "agent_id": self.agent_id,
+            "installation_id": self.installation_id,
+            "token": self.lease_token,
+            "command": self.command[:1],
+            "created_at": time.time(),
+            "boot_id": processes.boot_id(),
+            "cgroups": planned,
+        }
+
+    def environment(self, folder: Folder) -> dict[str, str]:
+        """The agent's whole environment: what is allowed, what was given, where it lives."""
+        allowed = {key: os.environ[key] for key in ALLOWED if key in os.environ}
+        marks = {
+            "KICI_AGENT_ID": self.agent_id,
+            "KICI_INSTALLATION_ID": self.installation_id,
+            "KICI_AGENT_STATE_DIR": str(folder.state),
+        }
+        if self.agent_token:
+            marks["KICI_AGENT_TOKEN_FILE"] = str(folder.token)
+        return {**allowed, **self.given, **marks}
