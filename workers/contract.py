@@ -35,8 +35,13 @@ from workers.machine import Machine
 CAPTURED_LINES = 50
 """How many lines of captured output go with a failure; the reference's number."""
 
-_NO_TEXT: Mapping[str, str] = MappingProxyType({})
-_NO_OPTIONS: Mapping[str, object] = MappingProxyType({})
+
+def _no_text() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+def _no_options() -> Mapping[str, object]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,8 @@ class SpawnOrder:
     job_id: str | None = None
     run_id: str | None = None
     limits: Amount = field(default_factory=Amount)
-    environment: Mapping[str, str] = field(default=_NO_TEXT, repr=False)
-    options: Mapping[str, object] = _NO_OPTIONS
+    environment: Mapping[str, str] = field(default_factory=_no_text, repr=False)
+    options: Mapping[str, object] = field(default_factory=_no_options)
     still_wanted: Callable[[], bool] = field(default=_always_wanted, repr=False, compare=False)
     """Asked before each step that makes something; False means stop, and undo."""
     report: Callable[[LifecycleEvent], None] = field(default=_unheard, repr=False, compare=False)
@@ -154,7 +159,7 @@ class ComputeRef:
     agent_id: str
     lease_token: int
     ref: Mapping[str, str] | None = None
-    options: Mapping[str, object] = _NO_OPTIONS
+    options: Mapping[str, object] = field(default_factory=_no_options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,7 @@ class BackendContext:
     installation_id: str
     machine: Machine
     state_dir: Path
-    ambient: Mapping[str, str] = field(default=_NO_TEXT, repr=False)
+    ambient: Mapping[str, str] = field(default_factory=_no_text, repr=False)
 
 
 class Backend(Protocol):

@@ -43,11 +43,11 @@ def factory(backend_type: str) -> BackendFactory:
 
 
 def open_backend(
-    backend_type: str, context: BackendContext, stand_ins: Mapping[str, str] = MappingProxyType({})
+    backend_type: str, context: BackendContext, stand_ins: Mapping[str, str] | None = None
 ) -> Backend:
     """A backend of that type for this worker.
 
     `stand_ins` maps a type to the type that is used instead of it, so that a rehearsal
     can run every scaler on the null backend.
     """
-    return factory(stand_ins.get(backend_type, backend_type))(context)
+    return factory((stand_ins or {}).get(backend_type, backend_type))(context)
