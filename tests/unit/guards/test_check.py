@@ -1,0 +1,74 @@
+"""The mutation check tells a guard that is held from one that is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.guards.__main__ import LIST
+from tests.guards.check import Guard, Outcome, StaleGuard, read_guards, without
+from tests.support.source import ROOT
+
+GUARDS = read_guards(LIST)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project of one module with one guard, and a test for it and one beside it."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "bank.py").write_text(
+        "def withdraw(balance, amount):\n"
+        "    if amount > balance:\n"
+        "        raise ValueError\n"
+        "    return balance - amount\n"
+    )
+    (tmp_path / "test_bank.py").write_text(
+        "import bank, pytest\n"
+        "def test_no_overdraft():\n"
+        "    with pytest.raises(ValueError):\n"
+        "        bank.withdraw(1, 2)\n"
+        "def test_withdraw():\n"
+        "    assert bank.withdraw(2, 1) == 1\n"
+    )
+    return tmp_path
+
+
+def guard(test: str, *, code: str = "amount > balance", instead: str = "False") -> Guard:
+    return Guard("overdraft", "bank.py", code, instead, (f"test_bank.py::{test}",))
+
+
+def test_a_guard_that_a_test_needs_is_caught(tree: Path) -> None:
+    assert without(guard("test_no_overdraft"), tree) is Outcome.CAUGHT
+
+
+def test_a_guard_that_no_test_needs_is_missed(tree: Path) -> None:
+    assert without(guard("test_withdraw"), tree) is Outcome.MISSED
+
+
+def test_code_that_no_longer_loads_shows_nothing(tree: Path) -> None:
+    assert without(guard("test_no_overdraft", instead="(("), tree) is Outcome.BROKEN
+
+
+def test_the_tree_is_whole_again_afterwards(tree: Path) -> None:
+    before = (tree / "bank.py").read_text()
+    without(guard("test_no_overdraft"), tree)
+    assert (tree / "bank.py").read_text() == before
+
+
+@pytest.mark.parametrize("code", ["amount >= balance", "amount"])
+def test_a_guard_must_stand_in_its_file_exactly_once(tree: Path, code: str) -> None:
+    with pytest.raises(StaleGuard, match=r"stands \d times in bank\.py"):
+        without(guard("test_no_overdraft", code=code), tree)
+
+
+@pytest.mark.parametrize("listed", GUARDS, ids=lambda each: each.name)
+def test_every_listed_guard_is_where_the_list_says(listed: Guard) -> None:
+    assert listed.taken_from((ROOT / listed.file).read_text(encoding="utf-8"))
+    for test in listed.tests:
+        assert (ROOT / test.partition("::")[0]).exists(), f"{listed.name}: no {test}"
+
+
+def test_names_of_guards_are_unique() -> None:
+    names = [each.name for each in GUARDS]
+    assert len(names) == len(set(names))
