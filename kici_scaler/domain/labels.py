@@ -7,13 +7,12 @@ counts its warm agents are views of that one answer, so they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kici_scaler.domain.scalers import (
     Architecture,
     BackendType,
-    Cluster,
     LabelSet,
     OperatingSystem,
     Platform,
@@ -190,19 +189,19 @@ class Overlap:
         return f"label set [{self.labels}] of scaler {self.other!r} is already {self.owner!r}'s"
 
 
-def overlaps(cluster: Cluster) -> Iterator[Overlap]:
+def overlaps(scalers: Iterable[tuple[str, Sequence[Iterable[str]]]]) -> Iterator[Overlap]:
     """Identical label sets of different scalers, each reported against its first owner.
 
-    A place is the index of the scaler and that of the label set. Only identity overlaps:
-    a subset is fine, and so is one set written twice in one scaler.
+    Takes each scaler's name and label sets. A place is the index of the scaler and that of
+    the label set. Only identity overlaps: a subset does not, nor one set twice in a scaler.
     """
     owners: dict[str, tuple[str, tuple[int, int]]] = {}
-    for position, scaler in enumerate(cluster.scalers):
-        for label_set in scaler.label_sets:
-            key, place = normalise(label_set.labels), (position, label_set.index)
-            owner, owner_place = owners.setdefault(key, (scaler.name, place))
+    for position, (name, label_sets) in enumerate(scalers):
+        for index, labels in enumerate(label_sets):
+            key, place = normalise(labels), (position, index)
+            owner, owner_place = owners.setdefault(key, (name, place))
             if owner_place[0] != position:
-                yield Overlap(key, owner, scaler.name, owner_place, place)
+                yield Overlap(key, owner, name, owner_place, place)
 
 
 def _structured_platform(scaler: Scaler, facts: MachineFacts | None) -> Platform | None:

@@ -1,0 +1,137 @@
+"""Reading a configuration: files, merging, every check at once, and the result.
+
+A file is either read as a whole or refused as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kici_scaler.domain.scalers import Cluster
+from kici_scaler.scalers_file.cluster import effective_document, to_cluster
+from kici_scaler.scalers_file.explain_errors import findings
+from kici_scaler.scalers_file.merge import Merged, merge
+from kici_scaler.scalers_file.models import ScalersFile
+from kici_scaler.scalers_file.problems import (
+    InvalidScalerFile,
+    Problem,
+    Refused,
+    UnreadableScalerFile,
+)
+from kici_scaler.scalers_file.rules import mistakes
+from kici_scaler.scalers_file.source import Source, read
+from kici_scaler.scalers_file.warnings import warnings_of
+
+MOST_DROP_INS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A configuration that may be used.
+
+    Attributes:
+        document: the effective configuration, JSON-able, defaults filled in.
+        digest: sha256 in hex of the document; the same configuration has the same digest.
+        warnings: what works, but perhaps not as meant.
+        files: what was read, in order.
+    """
+
+    document: Mapping[str, object]
+    cluster: Cluster
+    digest: str
+    warnings: tuple[Problem, ...] = ()
+    files: tuple[str, ...] = field(default=(), compare=False)
+
+
+def load(path: Path, directory: Path | None = None) -> LoadedFile:
+    """Reads the scaler file, and the drop-ins of a folder in the order of their names.
+
+    Raises:
+        InvalidScalerFile: with every mistake of every file.
+        UnreadableScalerFile: one of them, or the folder, cannot be read.
+    """
+    merged = _merged(path, directory)
+    file = _validated(merged)
+    document = effective_document(file)
+    cluster = to_cluster(file)
+    found = (merged.problem(warning) for warning in warnings_of(file, cluster))
+    return LoadedFile(
+        document=document,
+        cluster=cluster,
+        digest=digest_of(document),
+        warnings=(*merged.warnings, *found),
+        files=merged.files,
+    )
+
+
+def cluster_from_document(document: Mapping[str, object]) -> Cluster:
+    """The domain's view of a document that was accepted and stored before.
+
+    Raises:
+        pydantic.ValidationError: it is no effective configuration of this version.
+    """
+    return to_cluster(ScalersFile.model_validate(document))
+
+
+def digest_of(document: Mapping[str, object]) -> str:
+    """sha256 in hex of the document's canonical JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _merged(path: Path, directory: Path | None) -> Merged:
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for each in (path, *drop_ins_of(directory)):
+        try:
+            sources.append(read(each))
+        except Refused as refused:
+            problems += refused.problems
+    if problems:
+        raise InvalidScalerFile(problems)
+    try:
+        return merge(sources[0], sources[1:])
+    except Refused as refused:
+        raise InvalidScalerFile(refused.problems) from refused
+
+
+def drop_ins_of(directory: Path | None) -> list[Path]:
+    """The drop-ins of a folder: `*.yaml` and `*.yml`, hidden ones left out, in name order.
+
+    Raises:
+        UnreadableScalerFile: the folder cannot be listed, or holds more than anyone keeps.
+    """
+    if directory is None:
+        return []
+    try:
+        names = sorted(entry.name for entry in directory.iterdir())
+    except OSError as error:
+        raise UnreadableScalerFile(
+            f"the folder {directory} cannot be read: {error.strerror or error}",
+            hint="Check the path, or leave the folder of drop-ins out.",
+        ) from error
+    found = [name for name in names if name.endswith((".yaml", ".yml")) and name[0] != "."]
+    if len(found) > MOST_DROP_INS:
+        raise UnreadableScalerFile(f"{directory} holds more than {MOST_DROP_INS} drop-ins")
+    return [directory / name for name in found]
+
+
+def _validated(merged: Merged) -> ScalersFile:
+    found = list(mistakes(merged.document, merged.place))
+    try:
+        file = ScalersFile.model_validate(merged.document)
+    except ValidationError as error:
+        found = [*findings(error.errors(include_url=False)), *found]
+    else:
+        if not found:
+            return file
+    problems = [merged.problem(finding) for finding in found]
+    in_order = {file: position for position, file in enumerate(merged.files)}
+    problems.sort(key=lambda problem: (in_order[problem.file], problem.line or 0))
+    raise InvalidScalerFile(problems)
