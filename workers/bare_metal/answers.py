@@ -46,6 +46,7 @@ class Agent(_Answer):
     process: Process | None
 
     def as_found(self, machine_id: str) -> FoundCompute:
+        """The entry in the words of the contract."""
         return FoundCompute(
             installation_id=self.installation_id,
             scaler=self.scaler,
@@ -78,6 +79,7 @@ class Cause(_Answer):
     spool: str | None = None
 
     def as_exit_cause(self) -> ExitCause:
+        """The cause in the words of the contract."""
         return ExitCause(
             self.kind, self.exit_code, self.signal, self.detail, self.log_tail, self.spool
         )

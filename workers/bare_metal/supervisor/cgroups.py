@@ -31,6 +31,7 @@ class Limits:
 
     @property
     def any(self) -> bool:
+        """Whether anything is limited."""
         return any((self.memory_bytes, self.cpu_millis, self.processes))
 
 

@@ -44,10 +44,12 @@ class Root:
 
     @property
     def agents(self) -> Path:
+        """One folder for each agent."""
         return self.path / "agents"
 
     @property
     def names(self) -> Path:
+        """Locks and fences."""
         return self.path / "names"
 
     @property
@@ -65,9 +67,11 @@ class Root:
         return files.Lock(files.make_private(self.names) / f"{agent_id}.lock", give_up_at)
 
     def fence(self, agent_id: str) -> Fence:
+        """The fence of a name."""
         return Fence(self.names / f"{agent_id}.json")
 
     def folder(self, agent_id: str) -> Folder:
+        """The folder of an agent, whether it is there or not."""
         return Folder(self, agent_id)
 
     def if_unused(self, agent_id: str, do: Callable[[str], None]) -> None:
@@ -162,6 +166,7 @@ class Folder:
 
     @property
     def monitor(self) -> Identity | None:
+        """Which process the monitor is or was."""
         return Identity.parse(files.read_json(self.path / "monitor.json"))
 
     @monitor.setter
@@ -183,10 +188,12 @@ class Folder:
         return self._stopping.exists()
 
     def mark_stopping(self) -> None:
+        """Let its monitor know that its end is wanted."""
         self._stopping.touch(mode=0o600)
 
     @property
     def has_monitor(self) -> bool:
+        """Whether its monitor lives."""
         return files.is_locked(self.monitor_lock)
 
     def phase(self) -> Phase:

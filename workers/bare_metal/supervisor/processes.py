@@ -36,6 +36,7 @@ class Identity(NamedTuple):
         return cls(int(content["pid"]), int(content["start_ticks"]), str(content["boot_id"]))
 
     def as_json(self) -> dict[str, Any]:
+        """What `parse` reads."""
         return {"pid": self.pid, "start_ticks": self.start_ticks, "boot_id": self.boot}
 
     @property
@@ -55,10 +56,12 @@ class Seen(NamedTuple):
 
     @property
     def pid(self) -> int:
+        """Its pid."""
         return self.identity.pid
 
     @property
     def is_running(self) -> bool:
+        """Whether it does more than wait to be reaped."""
         return self.state not in _DEAD_STATES
 
 
