@@ -63,16 +63,9 @@ class Agent:
         return self._record.url
 
     def claim_code(self) -> str | None:
-        """The code to redeem before anything else; None when the agent knows who it is."""
         return None if self._record.is_known else self._settings.claim_code
 
     def claimed(self, answer: ClaimResponse) -> None:
-        """Take over the identity a claim code was exchanged for.
-
-        Raises:
-            AgentFailure: the code is worth nothing.
-            NotNow: the gateway could not tell.
-        """
         if answer.credentials is not None:
             self._record.claimed(answer.credentials)
         elif answer.error in set(ClaimError):
@@ -84,7 +77,6 @@ class Agent:
         return self._record.next_greeting(self._state)
 
     def registered(self, ack: RegisterAck) -> None:
-        """A gateway knows this agent; whoever nobody wants may leave from now on."""
         self.is_online = True
         self._record.may_resume(ack.resume_token)
         self._take(conduct.registered(self._state, ack))
@@ -99,7 +91,6 @@ class Agent:
             self._idle = loop.call_later(seconds, lambda: self._take(conduct.idled(self._state)))
 
     def heard(self, message: FromGateway) -> None:
-        """Act on a message."""
         match message:
             case JobOffer():
                 self._take(conduct.offered(self._state, message))
@@ -120,7 +111,6 @@ class Agent:
             self._idle.cancel()
 
     async def leaving(self) -> Leave:
-        """Wait for the moment to leave."""
         return await asyncio.shield(self._leave)
 
     @property
@@ -150,7 +140,7 @@ class Agent:
     async def abandon(self, why: str) -> None:
         """End the job, and keep its result in the spool only."""
         if self._job_run is not None and self._running is not None:
-            self._job_run.stop(why)
+            self._job_run.stop(why, self._grace(urgent=True))
             await self._running
 
     async def clean(self) -> None:
@@ -170,9 +160,9 @@ class Agent:
                 self.outbox.say(message)
             case Begin():
                 self._begin(action)
-            case Stop(reason):
+            case Stop(reason, urgent):
                 if self._job_run is not None:
-                    self._job_run.stop(reason)
+                    self._job_run.stop(reason, self._grace(urgent))
             case Report(job, result):
                 self.outbox.finish(JobFinished(job.job_id, result))
             case Forget():
@@ -180,6 +170,9 @@ class Agent:
             case Leave():
                 if not self._leave.done():
                     self._leave.set_result(action)
+
+    def _grace(self, urgent: bool) -> float:
+        return self._settings.stop_grace if urgent else self._settings.cancel_grace
 
     def _begin(self, action: Begin) -> None:
         log.info("job %s begins", action.job.job_id)

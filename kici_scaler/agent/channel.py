@@ -64,14 +64,34 @@ class Host(Protocol):
 
     outbox: Outbox
 
-    def url(self) -> str: ...
-    def claim_code(self) -> str | None: ...
-    def claimed(self, answer: ClaimResponse) -> None: ...  # raises NotNow
-    def greeting(self) -> Register: ...
-    def registered(self, ack: RegisterAck) -> None: ...
-    def heard(self, message: FromGateway) -> None: ...
-    def disconnected(self) -> None: ...
-    async def leaving(self) -> Leave: ...
+    def url(self) -> str:
+        """The gateway to connect to."""
+
+    def claim_code(self) -> str | None:
+        """The code to redeem before anything else; None when the agent knows who it is."""
+
+    def claimed(self, answer: ClaimResponse) -> None:
+        """Take over the identity a claim code was exchanged for.
+
+        Raises:
+            AgentFailure: the code is worth nothing.
+            NotNow: the gateway could not tell.
+        """
+
+    def greeting(self) -> Register:
+        """The `register` of this connection, with a number no earlier one had."""
+
+    def registered(self, ack: RegisterAck) -> None:
+        """A gateway knows this agent; whoever nobody wants may leave from now on."""
+
+    def heard(self, message: FromGateway) -> None:
+        """Act on a message."""
+
+    def disconnected(self) -> None:
+        """The connection is over, or never was."""
+
+    async def leaving(self) -> Leave:
+        """Wait for the moment to leave."""
 
 
 async def converse(host: Host) -> Closed:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from kici_scaler.agent.exit import AgentExit
 from kici_scaler.agent.messages import (
     ConfigAck,
-    DeclineReason,
     FromAgent,
     JobAccepted,
     JobCancel,
@@ -20,13 +19,11 @@ from kici_scaler.agent.messages import (
     JobFinishedAck,
     JobOffer,
     JobPayload,
-    JobPhase,
     JobResult,
     JobStart,
-    JobStatus,
-    LeaveReason,
     RegisterAck,
 )
+from kici_scaler.agent.vocabulary import DeclineReason, JobPhase, JobStatus, LeaveReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,8 @@ class Stop:
     """End the running command: TERM, a grace, KILL; its result comes later."""
 
     reason: str
+    urgent: bool
+    """The agent itself has to end soon, so the grace is the shorter one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ def _stop(state: State, reason: str, now_ms: int) -> Step:
     if job is None or job.phase is JobPhase.FINISHED:
         return Step(state, _report_of(job))
     if job.phase is JobPhase.RUNNING:
-        return Step(state, (Stop(reason),))
+        return Step(state, (Stop(reason, urgent=state.going is not None),))
     never_ran = JobResult(JobStatus.CANCELLED, now_ms, now_ms, error=reason)
     return _finish(state, job, never_ran)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from kici_scaler.agent.conduct import Job
 from kici_scaler.agent.keeper import KILL_PATIENCE_SECONDS, kill_orphans
 from kici_scaler.agent.keeper_link import Ended, KeeperLink, KeeperLost, NotStarted
-from kici_scaler.agent.messages import JobPayload, JobResult, JobStatus
+from kici_scaler.agent.messages import JobPayload, JobResult
 from kici_scaler.agent.output import Output
 from kici_scaler.agent.settings import job_environment
+from kici_scaler.agent.vocabulary import JobStatus
 
 DRAIN_SECONDS = 2.0
 """For output that a process which could not be killed still holds open."""
@@ -87,9 +88,12 @@ class JobRun:
         await self._output.drain(DRAIN_SECONDS)
         return conclude(ended, self._interference, started_at, finished_at)
 
-    def stop(self, reason: str) -> None:
-        """End the command: TERM now, KILL after the grace; the first reason counts."""
-        self._interfere(Interference(cancelled=True, text=reason))
+    def stop(self, reason: str, grace: float) -> None:
+        """End the command: TERM now, KILL after so many seconds.
+
+        Said again, the first reason counts, and the earlier KILL.
+        """
+        self._interfere(Interference(cancelled=True, text=reason), grace)
 
     async def clean(self) -> None:
         """Remove the directory the command ran in."""
@@ -121,13 +125,13 @@ class JobRun:
         limit = self._payload.timeout_seconds
         done, _ = await asyncio.wait({ending}, timeout=limit)
         if not done:
-            self._interfere(Interference(cancelled=False, text=f"timed out after {limit:g} s"))
+            overdue = Interference(cancelled=False, text=f"timed out after {limit:g} s")
+            self._interfere(overdue, self._grace)
         return await ending
 
-    def _interfere(self, interference: Interference) -> None:
-        if self._interference is not None:
-            return
-        self._interference = interference
+    def _interfere(self, interference: Interference, grace: float) -> None:
+        self._interference = self._interference or interference
+        self._grace = min(self._grace, grace)
         if self._running:
             self._keeper.terminate(self._grace)
 

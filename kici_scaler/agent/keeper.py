@@ -8,7 +8,7 @@ outlive the job: when the command ends, when the agent says so, or when the agen
 Should the keeper itself be killed, the kernel kills the command's leader.
 
 Messages, agent to keeper: `start {command, env, cwd}` with stdin, stdout and stderr as
-open files; `terminate {graceSeconds}`; `kill {}`. Keeper to agent: `started {pid}`,
+open files; `terminate {graceSeconds}`. Keeper to agent: `started {pid}`,
 `failed {error}`, `ended {exitCode, signal, stuck}`.
 """
 
@@ -128,13 +128,10 @@ class Keeper:
     def _obey(self, message: Mapping[str, Any]) -> None:
         if message["kind"] == "start":
             self._start(message)
-        elif self._leader is None:
-            return
-        elif message["kind"] == "terminate":
-            self._kill_at = time.monotonic() + float(message["graceSeconds"])
+        elif self._leader is not None:
+            kill_at = time.monotonic() + float(message["graceSeconds"])
+            self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
             self._signal_group(signal.SIGTERM)
-        else:
-            self._kill_at = time.monotonic()
 
     def _start(self, message: Mapping[str, Any]) -> None:
         files, self._files = self._files, []

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kici_scaler.agent.messages import MAX_LINE_BYTES, Log, Stream
+from kici_scaler.agent.messages import MAX_LINE_BYTES, Log
+from kici_scaler.agent.vocabulary import Stream
 
 CUT_MARK = b" [line cut here]"
 HELD_LINES = 10_000

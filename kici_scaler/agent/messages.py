@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar
+
+from kici_scaler.agent.vocabulary import JobPhase, JobStatus, Stream
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Largest message either side takes, in bytes of UTF-8; what WebSocket libraries allow
@@ -20,68 +21,6 @@ MIN_MESSAGE_BYTES = 16 << 10
 
 MAX_LINE_BYTES = 65536
 """A longer log line is cut and marked; the reference's cap."""
-
-
-class ClaimError(StrEnum):
-    """Texts of `claim.response.error` that no retry can change.
-
-    Any other text means that the gateway could not tell, and the agent asks again later.
-    """
-
-    INVALID = "invalid claim code"
-    CONSUMED = "claim code already consumed"
-    EXPIRED = "claim code expired"
-
-
-class JobPhase(StrEnum):
-    """How far an agent is with its job."""
-
-    ACCEPTED = "accepted"
-    """Promised; the payload is not here yet."""
-    RUNNING = "running"
-    FINISHED = "finished"
-    """The result is known and not acknowledged yet."""
-
-
-class JobStatus(StrEnum):
-    """How a job ended."""
-
-    SUCCEEDED = "succeeded"
-    """The command exited with 0."""
-    FAILED = "failed"
-    """Another exit code, a signal, or out of time."""
-    CANCELLED = "cancelled"
-    """Told to stop, by `job.cancel`, `shutdown` or a signal to the agent."""
-    ERROR = "error"
-    """The command could not be started or watched; `error` says why."""
-
-
-class Stream(StrEnum):
-    """Where a log line comes from."""
-
-    STDOUT = "stdout"
-    STDERR = "stderr"
-    AGENT = "agent"
-    """Said by the agent about the log itself, such as a gap."""
-
-
-class LeaveReason(StrEnum):
-    """Why an agent leaves of its own accord."""
-
-    IDLE_TIMEOUT = "idle-timeout"
-    SHUTDOWN = "shutdown"
-    """The gateway said `shutdown`."""
-    SIGNAL = "signal"
-    """The agent's process got SIGTERM, SIGINT or SIGHUP."""
-
-
-class DeclineReason(StrEnum):
-    """Why an agent does not take a job."""
-
-    BUSY = "busy"
-    LEAVING = "leaving"
-    NOT_ACCEPTED = "not-accepted"
-    """A `job.start` for a job this agent never accepted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import time
 from collections import deque
 
 from kici_scaler.agent.lines import BATCH_LINES, Backpressure, LineStore
-from kici_scaler.agent.messages import FromAgent, JobFinished, Log, Stream
+from kici_scaler.agent.messages import FromAgent, JobFinished, Log
+from kici_scaler.agent.vocabulary import Stream
 
 GATHER_SECONDS = 0.1
 """A message that would be small waits this long for company, after an earlier one."""

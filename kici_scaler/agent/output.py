@@ -6,8 +6,8 @@ import asyncio
 import os
 
 from kici_scaler.agent.lines import Backpressure, LineSplitter
-from kici_scaler.agent.messages import Stream
 from kici_scaler.agent.outbox import Outbox
+from kici_scaler.agent.vocabulary import Stream
 
 
 class _Pipe(asyncio.Protocol):

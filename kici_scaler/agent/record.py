@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kici_scaler.agent import conduct
 from kici_scaler.agent.conduct import Job, State
-from kici_scaler.agent.facts import facts
+from kici_scaler.agent.facts import facts, self_reported
 from kici_scaler.agent.job import now_ms
 from kici_scaler.agent.messages import Credentials, JobClaim, Register
 from kici_scaler.agent.protocol import PROTOCOL_VERSION
@@ -64,14 +64,15 @@ class Record:
     def next_greeting(self, state: State) -> Register:
         """The `register` of a new connection, with a number no earlier one had."""
         assert self._memory is not None
+        known = facts()
         memory = replace(self._memory, connection=self._memory.connection + 1)
         self._remember(memory)
         return Register(
             protocol=PROTOCOL_VERSION,
             agent_id=memory.identity.agent_id,
-            labels=memory.identity.labels,
+            labels=tuple(dict.fromkeys((*memory.identity.labels, *self_reported(known)))),
             connection=memory.connection,
-            facts=facts(),
+            facts=known,
             token=self._token,
             resume_token=memory.resume_token,
             job=_claim_of(state.job),

@@ -55,8 +55,10 @@ class AgentSettings:
     pending_dispatch: float
     """Without a job, when one was announced; the reference's 60 s."""
     cancel_grace: float
-    """Between TERM and KILL; with `farewell` less than the 10 s that container runtimes
-    give before they kill."""
+    """Between TERM and KILL for a cancelled or overdue job; what container runtimes give."""
+    stop_grace: float
+    """The same when the agent itself has to end. With `farewell` it stays below the 5 s
+    that a backend waits after its own TERM, so that the result still gets to the spool."""
     farewell: float
     """After the job ended for good, how long a leaving agent tries to report."""
     reconnect_base: float
@@ -88,8 +90,9 @@ def read_settings(environ: MutableMapping[str, str]) -> AgentSettings:
         backpressure=_backpressure(environ),
         idle=_seconds(environ, "KICI_SCALER_IDLE_TIMEOUT", 5_000),
         pending_dispatch=_seconds(environ, "KICI_SCALER_PENDING_DISPATCH_TIMEOUT", 60_000),
-        cancel_grace=_seconds(environ, "KICI_AGENT_CANCEL_GRACE", 5_000),
-        farewell=_seconds(environ, "KICI_AGENT_FAREWELL_TIMEOUT", 3_000),
+        cancel_grace=_seconds(environ, "KICI_AGENT_CANCEL_GRACE", 10_000),
+        stop_grace=_seconds(environ, "KICI_AGENT_STOP_GRACE", 3_000),
+        farewell=_seconds(environ, "KICI_AGENT_FAREWELL_TIMEOUT", 1_500),
         reconnect_base=_seconds(environ, "KICI_AGENT_RECONNECT_BASE", 2_000),
         reconnect_max=_seconds(environ, "KICI_AGENT_RECONNECT_MAX", 30_000),
         resend=_seconds(environ, "KICI_AGENT_RESULT_RESEND", 30_000),

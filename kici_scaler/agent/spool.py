@@ -21,7 +21,8 @@ from pathlib import Path
 
 from kici_scaler.agent.codec import Malformed, dumps, from_plain, loads_object
 from kici_scaler.agent.conduct import Job, State
-from kici_scaler.agent.messages import JobClaim, JobPhase, JobResult
+from kici_scaler.agent.messages import JobClaim, JobResult
+from kici_scaler.agent.vocabulary import JobPhase
 
 STATE_FILE = "state.json"
 RESULT_FILE = "result.json"
