@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from config.celery_settings import CONTROL_KIND
 from config.settings import Settings
 from kici_scaler.embedded import configuration
+from kici_scaler.embedded.child import Child, Listener
 from kici_scaler.embedded.errors import NotRunning
 from kici_scaler.embedded.folder import DataFolder, claimed, make_temporary_home
 from kici_scaler.embedded.listeners import LogFiles, Several
@@ -31,7 +32,7 @@ from kici_scaler.embedded.profile import LocalProfile, announce, own_start, with
 from kici_scaler.embedded.roles import BEAT, FLOWER, GATEWAY, RoleContext, role_children
 from kici_scaler.embedded.secrets import read_or_make_secret, secret_path
 from kici_scaler.embedded.servers import Servers, check_servers_of_others, choose_servers
-from kici_scaler.embedded.supervisor import Child, Listener, Supervisor
+from kici_scaler.embedded.supervisor import Supervisor
 from kici_scaler.store import migrate
 
 API_KEY: Final = "api-key"

@@ -35,6 +35,14 @@ def _is(process: psutil.Process, program: str) -> bool:
         return False
 
 
+def _is_helper(process: psutil.Process, program: str) -> bool:
+    """Whether it is a server's child, which says so in its title: `postgres: checkpointer`."""
+    try:
+        return process.cmdline()[0].startswith(f"{program}: ")
+    except (psutil.Error, IndexError):
+        return False
+
+
 def _works_in(process: psutil.Process, folder: Path) -> bool:
     try:
         return Path(process.cwd()).samefile(folder)
@@ -51,10 +59,10 @@ def stop_leftovers(program: str, folder: Path, steps: Sequence[StopStep]) -> int
     found = find_leftovers(program, folder)
     left = found
     for step in steps:
-        if not left:
+        server = next((each for each in left if not _is_helper(each, program)), None)
+        if server is None:  # helpers without their server can do nothing more
             break
-        # The oldest is the server itself; it ends its children.
-        _signal(left[0], step)
+        _signal(server, step)
         _, left = psutil.wait_procs(left, timeout=step.grace)
     for process in left:
         _kill(process)

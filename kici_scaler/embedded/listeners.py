@@ -10,7 +10,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-from kici_scaler.embedded.supervisor import Listener
+from kici_scaler.embedded.child import Listener
 
 LARGEST_LOG: Final = 5 * 1024 * 1024
 OLD_LOGS: Final = 1

@@ -24,11 +24,11 @@ import psycopg2
 from psycopg2 import extensions, sql
 
 from kici_scaler.embedded.account import Account, account_for, closed_folder, give, reachable_copy
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed, UnusableFolder
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
-from kici_scaler.embedded.supervisor import Child
 
 SUPERUSER: Final = "postgres"
 ROLE: Final = "kici"

@@ -20,11 +20,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kici_scaler.embedded.account import Account, account_for, give, reachable_copy
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.errors import NotInstalled
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
-from kici_scaler.embedded.supervisor import Child
 
 LOOPBACK: Final = "127.0.0.1"
 STOP: Final = (StopStep(signal.SIGTERM, 10.0),)

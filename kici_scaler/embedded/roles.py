@@ -12,9 +12,9 @@ import httpx
 
 from config.celery_settings import BACKEND_KINDS, CONTROL_KIND
 from kici_scaler.embedded import programs
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.folder import DataFolder
 from kici_scaler.embedded.process import Command, StopStep
-from kici_scaler.embedded.supervisor import Child
 
 BEAT: Final = "beat"
 GATEWAY: Final = "gateway"

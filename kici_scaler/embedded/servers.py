@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import PortBook
 from kici_scaler.embedded.postgres import EmbeddedPostgres
 from kici_scaler.embedded.reachable import check_database, check_redis
 from kici_scaler.embedded.redis import EmbeddedRedis
-from kici_scaler.embedded.supervisor import Child
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.process import Command, StopStep
-from kici_scaler.embedded.supervisor import Child
 
 
 class Heard:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from kici_scaler.embedded.child import State
 from kici_scaler.embedded.errors import StartFailed, StartInterrupted
 from kici_scaler.embedded.process import StopStep
 from kici_scaler.embedded.restarts import RestartPolicy
-from kici_scaler.embedded.supervisor import State, Supervisor
+from kici_scaler.embedded.supervisor import Supervisor
 from tests.support.children import READY, STAY, Heard, child, is_gone, number_in
 from tests.support.deadlines import wait_until
 
