@@ -6,7 +6,7 @@ sweep, a mutex that is lost costs a little contention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +18,6 @@ class Step(StrEnum):
 
     START = "start"
     DESTROY = "destroy"
-    INSPECT = "inspect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,9 @@ class Hints(Protocol):
 
     def step(self, step: Step, places: Iterable[Place]) -> None:
         """Some rows at these places are ready for a step; one hint covers them all."""
+
+    def inspect(self, place: Place, agent_ids: Sequence[str]) -> None:
+        """Somebody at that place should look whether these still run."""
 
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
@@ -53,6 +55,9 @@ class NoHints:
     """Rows alone; the sweep finds them."""
 
     def step(self, step: Step, places: Iterable[Place]) -> None:
+        return None
+
+    def inspect(self, place: Place, agent_ids: Sequence[str]) -> None:
         return None
 
     def admit(self, *, soon: bool = False) -> None:

@@ -53,7 +53,8 @@ _END = sql(
         state = 'destroying', destroy_reason = :reason, condemned_why = :why,
         destroying_at = clock_timestamp(),
         deadline_at = clock_timestamp() + make_interval(secs => :quarantine),
-        due_at = greatest(clock_timestamp(), s.lease_expires_at), due_count = 0, attempts = 0
+        due_at = greatest(clock_timestamp(), s.lease_expires_at), due_count = 0, attempts = 0,
+        retry_at = NULL
     FROM old LEFT JOIN told USING (agent_id)
     WHERE s.agent_id = old.agent_id
     RETURNING s.agent_id, old.state AS was, s.scaler, s.backend_type, s.machine_id, s.job_id,
@@ -124,7 +125,7 @@ _TAKE = """
         SELECT agent_id FROM spawns
         WHERE {here} AND backend_type = :kind AND state IN ('destroying', 'quarantined')
           AND (lease_expires_at IS NULL OR lease_expires_at < clock_timestamp())
-          AND (attempts = 0 OR due_at <= clock_timestamp())
+          AND (retry_at IS NULL OR retry_at <= clock_timestamp())
         ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
     )
     UPDATE spawns s SET
@@ -218,8 +219,11 @@ def postpone(
     state = connection.execute(
         sql("""
             UPDATE spawns SET lease_holder = NULL, lease_expires_at = NULL,
-                due_at = clock_timestamp() + make_interval(
-                    secs => least(:pause * 2 ^ least(attempts - 1, 20), :most))
+                due_at = clock_timestamp() + pause.length,
+                retry_at = clock_timestamp() + pause.length
+            FROM (SELECT make_interval(secs => least(:pause * 2 ^ least(attempts - 1, 20), :most))
+                         AS length
+                  FROM spawns WHERE agent_id = :id) AS pause
             WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
             RETURNING state
         """),

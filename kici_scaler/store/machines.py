@@ -93,7 +93,8 @@ def all_machines(connection: Connection, *, fresh_seconds: float) -> list[Machin
     """Every machine; fresh ones were heard of within `fresh_seconds`."""
     rows = connection.execute(
         sql("""
-            SELECT machine_id, backend_type, boot_id, state, os, arch, cpu_millis, memory_bytes, serves,
+            SELECT machine_id, backend_type, boot_id, state, os, arch, cpu_millis, memory_bytes,
+                   serves,
                    coalesce(not_before > clock_timestamp(), false) AS held_back,
                    last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
                    last_heartbeat

@@ -56,7 +56,7 @@ _TAKE = """
         UNION ALL
         (SELECT agent_id FROM spawns
          WHERE {here} AND backend_type = :kind AND state = 'spawning'
-           AND coalesce(lease_expires_at, due_at) < clock_timestamp()
+           AND coalesce(lease_expires_at, retry_at, '-infinity') < clock_timestamp()
            AND deadline_at > clock_timestamp()
          LIMIT :most)
     )
@@ -205,7 +205,8 @@ def release(
                 due_at = CASE state
                     WHEN 'destroying' THEN clock_timestamp()
                     WHEN 'spawning' THEN clock_timestamp() + make_interval(secs => :pause)
-                    ELSE due_at END
+                    ELSE due_at END,
+                retry_at = clock_timestamp() + make_interval(secs => :pause)
             WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
             RETURNING state
         """),

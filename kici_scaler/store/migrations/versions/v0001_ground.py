@@ -163,6 +163,7 @@ CREATE TABLE spawns (
     lease_holder text,
     lease_expires_at timestamptz,
     attempts integer NOT NULL DEFAULT 0,
+    retry_at timestamptz,
     created_with bigint,
     reserved_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     spawning_at timestamptz,

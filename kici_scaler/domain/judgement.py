@@ -1,0 +1,129 @@
+"""What becomes of a spawn whose time has come to be looked at.
+
+Tearing down is irreversible, so doubt leaves things alone: absence must have lasted, and
+whoever could not observe does not judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.domain.windows import Windows
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A due spawn as it is now, by the database's clock."""
+
+    agent_id: str
+    state: SpawnState
+    backend_type: str
+    machine_id: str | None
+    job_id: str | None
+    past_deadline: bool
+    lease_held: bool
+    attempts: int
+    machine_reachable: bool
+    """The machine's worker was heard of lately; always true without a machine."""
+    seconds_absent: float | None
+    """How long nobody has seen its agent; None while connected or before it registered."""
+    adopter_dead: bool
+
+
+class Look(StrEnum):
+    """Who is asked to look at a due spawn."""
+
+    START = "start"
+    DESTROY = "destroy"
+    INSPECT = "inspect"
+    GATEWAY = "gateway"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Condemn:
+    """End the spawn."""
+
+    reason: DestroyReason
+    why: str
+    provision_failed: bool = False
+
+
+class Verdict(StrEnum):
+    """A judgement that needs no further words."""
+
+    QUARANTINE = "quarantine"
+
+
+Judgement = Look | Condemn | Verdict
+
+
+def judge(due: Due, windows: Windows, *, observing: bool) -> Judgement:
+    """What to do with one due spawn.
+
+    Args:
+        observing: whether gateways and the sweep itself have watched without a gap; when
+            not, nothing is condemned for what could not be seen.
+    """
+    match due.state:
+        case SpawnState.RESERVED:
+            return Look.START if due.machine_reachable else Look.NOBODY
+        case SpawnState.SPAWNING:
+            return _judge_spawning(due, observing)
+        case SpawnState.BOOTING:
+            return _judge_booting(due, observing)
+        case SpawnState.IDLE | SpawnState.BUSY:
+            return _judge_connected(due, windows, observing)
+        case SpawnState.DESTROYING:
+            if due.past_deadline and not due.lease_held:
+                return Verdict.QUARANTINE
+            return Look.DESTROY if due.machine_reachable else Look.NOBODY
+        case SpawnState.QUARANTINED:
+            return Look.DESTROY if due.machine_reachable else Look.NOBODY
+
+
+def _judge_spawning(due: Due, observing: bool) -> Judgement:
+    if due.past_deadline and observing:
+        return Condemn(
+            DestroyReason.SPAWN_TIMEOUT,
+            f"its start took longer than allowed (attempt {due.attempts})",
+            provision_failed=True,
+        )
+    if due.lease_held or not due.machine_reachable:
+        return Look.NOBODY
+    return Look.START
+
+
+def _judge_booting(due: Due, observing: bool) -> Judgement:
+    if due.past_deadline and observing:
+        return Condemn(
+            DestroyReason.SPAWN_TIMEOUT,
+            "its compute was started, but its agent never registered",
+            provision_failed=True,
+        )
+    return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
+
+
+def _judge_connected(due: Due, windows: Windows, observing: bool) -> Judgement:
+    if due.seconds_absent is None:
+        return _judge_present(due, observing)
+    allowed = windows.flap_grace_seconds if due.adopter_dead else windows.stranded_timeout_seconds
+    if due.seconds_absent >= allowed and observing:
+        return Condemn(
+            DestroyReason.HEARTBEAT_TIMEOUT,
+            f"its agent was not seen for {int(due.seconds_absent)} s"
+            + (" after its gateway died" if due.adopter_dead else ""),
+        )
+    return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
+
+
+def _judge_present(due: Due, observing: bool) -> Judgement:
+    if not due.past_deadline or not observing:
+        return Look.GATEWAY
+    if due.state is SpawnState.BUSY:
+        return Condemn(DestroyReason.HEARTBEAT_TIMEOUT, "its maximum lifetime is over")
+    if due.job_id is None:
+        return Look.NOBODY
+    return Condemn(DestroyReason.SHUTDOWN, "it did not accept its job in time")

@@ -1,0 +1,89 @@
+"""Destroying compute: take, remove, confirm. The row goes only when the compute has.
+
+Crash table (`kill -9` at ...):
+- after take: the lease runs out; the sweep hints, another worker takes it again.
+- during or after act: the next take finds less or nothing and confirms that.
+- after apply: the row is gone, its outcome is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.service import revisions
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import endings, requests, settings
+from kici_scaler.store.endings import TakenDestroy
+from kici_scaler.store.engine import transaction
+
+FIRST_PAUSE_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyOrder:
+    """A taken spawn to be torn down, with its scaler's options as that revision had them."""
+
+    row: TakenDestroy
+    options: Mapping[str, object] = field(repr=False)
+
+
+def take(
+    runtime: Runtime, *, backend_type: str, machine_id: str | None, most: int
+) -> list[DestroyOrder]:
+    """Take up to `most` spawns to tear down here.
+
+    Raises:
+        DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
+    """
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        rows = endings.take(
+            connection,
+            kind=backend_type,
+            machine_id=machine_id,
+            holder=runtime.owner,
+            most=most,
+            lease_seconds=windows.lease_seconds,
+        )
+        orders = []
+        for row in rows:
+            scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
+            orders.append(DestroyOrder(row, {} if scaler is None else scaler.options))
+        return orders
+
+
+def confirm(
+    runtime: Runtime,
+    order: DestroyOrder,
+    *,
+    exit_cause: Mapping[str, object] | None = None,
+    log_tail: Sequence[str] = (),
+) -> bool:
+    """Apply: the compute is confirmed gone. False when the lease was lost meanwhile."""
+    with transaction(runtime.engine) as connection:
+        gone = endings.confirm_gone(
+            connection,
+            agent_id=order.row.agent_id,
+            token=order.row.token,
+            exit_cause=exit_cause,
+            log_tail=log_tail,
+        )
+        waiting = gone and requests.any_waiting(connection)
+    if waiting:
+        runtime.hints.admit(soon=True)
+    return gone
+
+
+def postpone(runtime: Runtime, order: DestroyOrder) -> SpawnState | None:
+    """Apply: not confirmed; tried again after a pause that doubles."""
+    with transaction(runtime.engine) as connection:
+        return endings.postpone(
+            connection,
+            agent_id=order.row.agent_id,
+            token=order.row.token,
+            pause_seconds=FIRST_PAUSE_SECONDS,
+            most_seconds=LONGEST_PAUSE_SECONDS,
+        )

@@ -1,0 +1,144 @@
+"""The sweep: looks at what is due, hints whoever can act, ends what is over.
+
+Crash table (`kill -9` at ...):
+- before COMMIT: nothing happened; the rows are due for the next sweep.
+- after COMMIT, before the hints: the rows are due again after one pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, judge
+from kici_scaler.domain.windows import Windows
+from kici_scaler.service import ending
+from kici_scaler.service.ports import Place, Step
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import due as due_rows
+from kici_scaler.store import duties, endings, gateways, machines, requests, settings
+from kici_scaler.store.due import DueRow
+from kici_scaler.store.engine import is_disconnect, transaction
+
+log = structlog.get_logger(__name__)
+
+DUTY = "sweep"
+INTERVAL_SECONDS = 1.0
+BATCH = 500
+LONGEST_GAP_SECONDS = 30.0
+"""A sweep that was away longer than this has not observed; it condemns nothing that tick."""
+_STEPS = {Look.START: Step.START, Look.DESTROY: Step.DESTROY}
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep found."""
+
+    looked_at: int = 0
+    ended: int = 0
+    quarantined: int = 0
+    owned_tick: bool = True
+
+
+def sweep(runtime: Runtime) -> Swept:
+    """One tick; any number of callers may fire it, one does the work.
+
+    Raises:
+        DatabaseUnreachable: nothing was judged.
+    """
+    with transaction(runtime.engine) as connection:
+        gap = duties.seconds_since(connection, DUTY)
+        if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
+            return Swept(owned_tick=False)
+        windows = settings.windows(connection)
+        gateways.declare_dead(connection, stale_seconds=windows.gateway_stale_seconds)
+        gateways.forsake(connection)
+        machines.mark_unreachable(connection, silent_seconds=windows.machine_stale_seconds)
+        observing = _observing(connection, gap, windows)
+        rows = due_rows.pick(
+            connection,
+            most=BATCH,
+            first_pause=windows.hint_after_seconds,
+            machine_stale_seconds=windows.machine_stale_seconds,
+        )
+        waiting = requests.any_waiting(connection)
+        verdicts = [(row, judge(row.due, windows, observing=observing)) for row in rows]
+        effects, quarantined = _carry_out(connection, verdicts, windows)
+    for each in effects:
+        ending.announce(runtime, each)
+    _hint(runtime, verdicts)
+    if waiting:
+        runtime.hints.admit()
+    ended = sum(len(each.ended) for each in effects)
+    return Swept(len(rows), ended, quarantined)
+
+
+def _observing(connection: Connection, gap: float | None, windows: Windows) -> bool:
+    """Whether what is unseen could have been seen: no gap in sweeps, a gateway alive."""
+    unbroken = gap is not None and gap <= LONGEST_GAP_SECONDS
+    return unbroken and gateways.any_fresh(connection, fresh_seconds=windows.gateway_stale_seconds)
+
+
+def _carry_out(
+    connection: Connection, verdicts: Sequence[tuple[DueRow, Judgement]], windows: Windows
+) -> tuple[list[ending.Effects], int]:
+    effects: list[ending.Effects] = []
+    for row, verdict in verdicts:
+        if isinstance(verdict, Condemn):
+            effects.append(_condemn_alone(connection, row.due, verdict, windows))
+    overdue = [row.due.agent_id for row, verdict in verdicts if verdict is Verdict.QUARANTINE]
+    quarantined = endings.quarantine(connection, overdue) if overdue else []
+    for agent_id in quarantined:
+        log.error("spawn quarantined", agent_id=agent_id, hint="see `kici-scaler agents show`")
+    return effects, len(quarantined)
+
+
+def _condemn_alone(
+    connection: Connection, due: Due, verdict: Condemn, windows: Windows
+) -> ending.Effects:
+    """In a savepoint of its own: a row that cannot be ended must not stop the others."""
+    try:
+        with connection.begin_nested():
+            return ending.end(
+                connection,
+                [due.agent_id],
+                states=(due.state,),
+                reason=verdict.reason,
+                why=verdict.why,
+                windows=windows,
+                failed=verdict.provision_failed,
+                counts_against_scaler=verdict.provision_failed,
+            )
+    except DBAPIError as error:
+        if is_disconnect(error):
+            raise
+        log.exception("spawn could not be ended", agent_id=due.agent_id)
+        return ending.Effects()
+
+
+def _hint(runtime: Runtime, verdicts: Sequence[tuple[DueRow, Judgement]]) -> None:
+    for look, step in _STEPS.items():
+        places = {_place(row.due) for row, verdict in verdicts if verdict is look}
+        if places:
+            runtime.hints.step(step, places)
+    inspected: dict[Place, list[str]] = {}
+    for row, verdict in verdicts:
+        if verdict is Look.INSPECT:
+            inspected.setdefault(_place(row.due), []).append(row.due.agent_id)
+    for place, agent_ids in inspected.items():
+        runtime.hints.inspect(place, agent_ids)
+    told = [
+        (row.gateway, row.due.agent_id)
+        for row, verdict in verdicts
+        if verdict is Look.GATEWAY and row.gateway is not None
+    ]
+    if told:
+        runtime.hints.wake_gateways(told)
+
+
+def _place(due: Due) -> Place:
+    return Place(due.backend_type, due.machine_id)

@@ -1,0 +1,57 @@
+"""What a backend worker needs to know of spawns it is asked to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store.bulk import sql
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A spawn whose compute should be there, and whose agent is not connected."""
+
+    agent_id: str
+    state: SpawnState
+    scaler: str
+    revision_id: int
+    token: int
+    ref: Mapping[str, str]
+    job_id: str | None
+    run_id: str | None
+
+
+def missing(connection: Connection, agent_ids: Sequence[str]) -> list[Inspected]:
+    """Of these spawns, the created ones whose agent nobody sees."""
+    rows = connection.execute(
+        sql(
+            """
+            SELECT s.agent_id, s.state, s.scaler, s.revision_id, s.lease_token AS token,
+                   s.backend_ref AS ref, s.job_id, s.run_id
+            FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
+            WHERE s.agent_id = ANY(:ids) AND s.backend_ref IS NOT NULL
+              AND (s.state = 'booting'
+                   OR (s.state IN ('idle', 'busy') AND a.unseen_since IS NOT NULL))
+            """,
+            "ids",
+        ),
+        {"ids": list(agent_ids)},
+    )
+    return [Inspected(**{**row._mapping, "state": SpawnState(row.state)}) for row in rows]
+
+
+def still_missing(connection: Connection, agent_id: str, state: SpawnState) -> bool:
+    """Whether the spawn is still in that state and unseen; locks it against a return."""
+    row = connection.execute(
+        sql("""
+            SELECT a.unseen_since IS NOT NULL OR a.agent_id IS NULL
+            FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
+            WHERE s.agent_id = :id AND s.state = :state FOR NO KEY UPDATE OF s
+        """),
+        {"id": agent_id, "state": state.value},
+    ).scalar_one_or_none()
+    return bool(row)
