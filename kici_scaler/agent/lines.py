@@ -106,6 +106,7 @@ class LineStore:
 
     @property
     def is_full(self) -> bool:
+        """Whether a bound is reached."""
         return len(self._lines) >= HELD_LINES or self._bytes >= HELD_BYTES
 
     def __len__(self) -> int:

@@ -43,6 +43,7 @@ class Record:
 
     @property
     def agent_id(self) -> str:
+        """The agent's id; empty until a claim gave it one."""
         return self._memory.identity.agent_id if self._memory is not None else ""
 
     def recovered(self) -> State:

@@ -120,6 +120,7 @@ class Spool:
                 (self.directory / name).unlink()
 
     def forget_result(self) -> None:
+        """Remove `result.json`: the agent goes on to another job."""
         with contextlib.suppress(FileNotFoundError):
             (self.directory / RESULT_FILE).unlink()
 
