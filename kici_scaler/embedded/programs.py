@@ -22,7 +22,7 @@ FLOWER_PURGE_AFTER: Final = 300
 """Seconds; workers that come and go pile up without."""
 FLOWER_COLUMNS: Final = "name,kwargs,state,result,received,runtime,retries,worker"
 
-SOFT_SHUTDOWN: Final = {"REMAP_SIGTERM": "SIGQUIT"}
+SOFT_STOP: Final = {"REMAP_SIGTERM": "SIGQUIT"}
 """A container's SIGTERM lets short tasks end and gives the others back, within a bound."""
 
 

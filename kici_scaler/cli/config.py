@@ -1,0 +1,191 @@
+"""`kici-scaler config`: check, show and compare scaler files. Needs no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+import yaml
+
+from kici_scaler.domain.reload import Bucket, Change, ReloadPlan, plan_reload
+from kici_scaler.errors import ExitCode, KiciError
+from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile, Problem, load
+from kici_scaler.scalers_file.schema import schema_text
+
+app = typer.Typer(help="Check, show and compare scaler files.", no_args_is_help=True)
+
+File = Annotated[
+    Path, typer.Argument(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH")
+]
+DropIns = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", envvar="KICI_SCALER_CONFIG_DIR", help="Folder of drop-ins.", metavar="DIR"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_SIGNS = {
+    Bucket.ADDED: "+",
+    Bucket.REMOVED: "-",
+    Bucket.CHANGED: "~",
+    Bucket.RESURRECTED: "+",
+    Bucket.TYPE_CHANGED: "!",
+    Bucket.KEPT: "=",
+}
+
+
+@app.command()
+def check(path: File, directory: DropIns = None, as_json: AsJson = False) -> None:
+    """Check a scaler file; every mistake is named at once.
+
+    Ends with 0 when it is valid (warnings included), 1 when it is not, 2 when it cannot be read.
+
+    Example: kici-scaler config check scalers.yaml --dir scalers.d
+    """
+    loaded = load_or_end(path, directory, as_json=as_json)
+    if as_json:
+        print_json(_verdict(loaded))
+        return
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}")
+    label_sets = sum(len(each.label_sets) for each in loaded.cluster.scalers)
+    counts = f"{len(loaded.cluster.scalers)} scalers, {label_sets} label sets"
+    typer.echo(f"{', '.join(loaded.files)}: valid; {counts}; digest {loaded.digest[:12]}")
+
+
+@app.command()
+def show(path: File, directory: DropIns = None, as_json: AsJson = False) -> None:
+    """Print the configuration as it counts: drop-ins merged, defaults filled in.
+
+    Example: kici-scaler config show scalers.yaml
+    """
+    loaded = load_or_end(path, directory, as_json=as_json)
+    if as_json:
+        print_json(loaded.document)
+    else:
+        text = yaml.safe_dump(loaded.document, sort_keys=False, allow_unicode=True)
+        typer.echo(text, nl=False)
+
+
+@app.command()
+def schema(
+    drop_in: Annotated[
+        bool, typer.Option("--drop-in", help="The schema of files in the drop-in folder.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema that editors check and complete scaler files with.
+
+    Example: kici-scaler config schema > scalers.schema.json
+    """
+    typer.echo(schema_text(drop_in=drop_in), nl=False)
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="The scaler file in force.", metavar="OLD")],
+    new: Annotated[Path, typer.Argument(help="The one to reload to.", metavar="NEW")],
+    old_dir: Annotated[Path | None, typer.Option(help="Folder of OLD's drop-ins.")] = None,
+    new_dir: Annotated[Path | None, typer.Option(help="Folder of NEW's drop-ins.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a reload from OLD to NEW would do.
+
+    Ends with 1 when the reload would be rejected.
+
+    Example: kici-scaler config diff /etc/kici/scalers.yaml scalers.yaml
+    """
+    before = load_or_end(old, old_dir, as_json=as_json)
+    after = load_or_end(new, new_dir, as_json=as_json)
+    plan = plan_reload(before.cluster, after.cluster)
+    if as_json:
+        print_json(plan_document(plan))
+    else:
+        typer.echo("\n".join(plan_lines(plan)))
+    if plan.rejections:
+        raise typer.Exit(ExitCode.INVALID)
+
+
+def load_or_end(path: Path, directory: Path | None, *, as_json: bool) -> LoadedFile:
+    """The loaded file; otherwise its problems are printed and the command ends (1 or 2)."""
+    try:
+        return load(path, directory)
+    except InvalidScalerFile as error:
+        _end_invalid(error, as_json=as_json)
+    except KiciError as error:
+        if as_json:
+            print_json({"valid": False, "error": str(error), "hint": error.hint})
+        else:
+            typer.echo(f"error: {error}", err=True)
+            typer.echo(error.hint, err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def print_json(value: object) -> None:
+    """Readable JSON on standard output."""
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def plan_document(plan: ReloadPlan) -> dict[str, Any]:
+    """A reload plan for programs: names by bucket, and what changes."""
+    return {
+        "accepted": not plan.rejections,
+        "rejections": plan.rejections,
+        **{bucket.value: plan.named(bucket) for bucket in Bucket},
+        "changes": {each.name: list(map(_change, each.changes)) for each in plan.scalers},
+        "cluster": list(map(_change, plan.cluster)),
+    }
+
+
+def plan_lines(plan: ReloadPlan) -> list[str]:
+    """A reload plan for people, a line a scaler and a line a change."""
+    if plan.changes_nothing:
+        return ["nothing changes"]
+    lines = [_changed("", change) for change in plan.cluster]
+    for each in plan.scalers:
+        lines.append(f"{_SIGNS[each.bucket]} {each.name}: {each.bucket.value}")
+        lines += [_changed("    ", change) for change in each.changes]
+    return [*lines, *(f"rejected: {each}" for each in plan.rejections)]
+
+
+def _end_invalid(error: InvalidScalerFile, *, as_json: bool) -> NoReturn:
+    if as_json:
+        problems = [problem.as_document() for problem in error.problems]
+        print_json({"valid": False, "problems": problems, "notListed": error.not_listed})
+    else:
+        count = len(error.problems) + error.not_listed
+        typer.echo(str(error), err=True)
+        typer.echo(f"{count} {'mistake' if count == 1 else 'mistakes'}", err=True)
+    raise typer.Exit(error.exit_code) from error
+
+
+def _verdict(loaded: LoadedFile) -> dict[str, object]:
+    return {
+        "valid": True,
+        "files": loaded.files,
+        "digest": loaded.digest,
+        "scalers": [each.name for each in loaded.cluster.scalers],
+        "warnings": [_document(warning) for warning in loaded.warnings],
+    }
+
+
+def _document(problem: Problem) -> dict[str, object]:
+    return problem.as_document()
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {"field": change.field, "old": change.old, "new": change.new}
+
+
+def _changed(indent: str, change: Change) -> str:
+    return f"{indent}{change.field}: {_shown(change.old)} -> {_shown(change.new)}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

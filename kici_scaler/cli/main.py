@@ -1,0 +1,56 @@
+"""The `kici-scaler` command."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from kici_scaler.cli import failures, roles, up
+
+app = typer.Typer(
+    name="kici-scaler",
+    help="Ephemeral, single-use CI agents on demand.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kici-scaler {version('kici-scaler')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="KICI_DEBUG", help="Show where an error came from.")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Ephemeral, single-use CI agents on demand."""
+    failures.DEBUG.set(debug)
+
+
+up.register(app)
+roles.register(app)
+
+
+def run() -> None:
+    """Entry point of the console script.
+
+    Raises:
+        SystemExit: always, with the command's exit code.
+    """
+    with failures.reported():
+        app()
+
+
+if __name__ == "__main__":
+    run()
