@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kici_scaler.embedded.errors import UnusableFolder
+
 CANDIDATES: Final = ("postgres", "nobody")
 """Accounts tried in this order; the first is made for this very purpose."""
 
@@ -31,17 +33,32 @@ def account_for(folder: Path) -> Account | None:
     """Whom servers with their data below `folder` run as; None: the caller's own account.
 
     A folder that exists keeps its owner, so that accounts added later change nothing.
+
+    Raises:
+        UnusableFolder: there is no account to use.
     """
     if os.geteuid() != 0:
         return None
     if folder.exists() and (owner := folder.stat().st_uid) != 0:
-        return _known(pwd.getpwuid(owner))
+        return _owner(owner, folder)
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
     for name in CANDIDATES:
-        try:
-            return _known(pwd.getpwnam(name))
-        except KeyError:
-            continue
-    return Account("65534", 65534, 65534)
+        if name in known:
+            return _known(known[name])
+    raise UnusableFolder(
+        f"Postgres does not run as root, and there is no account {' or '.join(CANDIDATES)}",
+        hint="Run as another user, add such an account, or set KICI_DATABASE_URL to a server.",
+    )
+
+
+def _owner(uid: int, folder: Path) -> Account:
+    try:
+        return _known(pwd.getpwuid(uid))
+    except KeyError:
+        raise UnusableFolder(
+            f"{folder} belongs to user id {uid}, which no account of this host has",
+            hint="Add an account with that id, or choose another --data-dir.",
+        ) from None
 
 
 def _known(entry: pwd.struct_passwd) -> Account:
@@ -57,6 +74,21 @@ def closed_folder(path: Path, account: Account | None) -> Path | None:
         if folder.is_dir() and not _can_enter(folder.stat(), account):
             return folder
     return None
+
+
+def check_reachable(folder: Path, account: Account | None) -> None:
+    """See that the account can reach a folder.
+
+    Raises:
+        UnusableFolder: a folder on the way is closed to it; the message says which.
+    """
+    closed = closed_folder(folder, account)
+    if closed is not None and account is not None:
+        raise UnusableFolder(
+            f"{folder} cannot hold data of Postgres and Redis, since the account"
+            f" {account.name!r}, which they run as, cannot enter {closed}",
+            hint=f"Choose another --data-dir, or let others pass: chmod o+x {closed}",
+        )
 
 
 def _can_enter(status: os.stat_result, account: Account) -> bool:

@@ -31,7 +31,7 @@ from kici_scaler.embedded.ports import PortBook, reached_at
 from kici_scaler.embedded.profile import LocalProfile, announce, own_start, withdraw
 from kici_scaler.embedded.roles import BEAT, FLOWER, GATEWAY, RoleContext, role_children
 from kici_scaler.embedded.secrets import read_or_make_secret, secret_path
-from kici_scaler.embedded.servers import Servers, check_servers_of_others, choose_servers
+from kici_scaler.embedded.servers import Servers, check_servers, choose_servers
 from kici_scaler.embedded.supervisor import Supervisor
 from kici_scaler.store import migrate
 
@@ -127,8 +127,9 @@ class Installation:
     def _start(self, undo: ExitStack) -> None:
         plan = self.plan
         configuration.check_file(plan.scaler_file, plan.scaler_directory)
-        self.warnings = check_servers_of_others(plan)
-        folder = undo.enter_context(claimed(self._home or undo.enter_context(_temporary_home())))
+        home = self._home or undo.enter_context(_temporary_home())
+        self.warnings = check_servers(plan, home)
+        folder = undo.enter_context(claimed(home))
         ports = PortBook(folder.home / "ports.json")
         gateway_port, flower_port = _take_ports(plan, ports)
         files = undo.enter_context(closing(LogFiles(folder.logs)))

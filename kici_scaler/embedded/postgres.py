@@ -23,9 +23,9 @@ from urllib.parse import quote
 import psycopg2
 from psycopg2 import extensions, sql
 
-from kici_scaler.embedded.account import Account, account_for, closed_folder, give, reachable_copy
+from kici_scaler.embedded.account import Account, account_for, check_reachable, give, reachable_copy
 from kici_scaler.embedded.child import Child
-from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed, UnusableFolder
+from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
@@ -91,7 +91,7 @@ class EmbeddedPostgres:
         Raises:
             UnusableFolder, OtherVersion, NotInstalled, LeftoverServer, StartFailed.
         """
-        self._check_reachable()
+        check_reachable(self.home, self.account)
         if not (self.folder / "PG_VERSION").is_file():
             self._make_data()
         self._check_version()
@@ -191,14 +191,6 @@ class EmbeddedPostgres:
             dbname="postgres",
             connect_timeout=5,
         )
-
-    def _check_reachable(self) -> None:
-        if (closed := closed_folder(self.home, self.account)) is not None and self.account:
-            raise UnusableFolder(
-                f"the data folder {self.home} lies below {closed}, which the account"
-                f" {self.account.name!r} that Postgres must run as cannot enter",
-                hint=f"Choose another --data-dir, or let others pass: chmod o+x {closed}",
-            )
 
     def _check_version(self) -> None:
         made_by = (self.folder / "PG_VERSION").read_text().strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kici_scaler.embedded.account import account_for, check_reachable
 from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import PortBook
@@ -22,12 +23,15 @@ class Servers:
     children: tuple[Child, ...]
 
 
-def check_servers_of_others(plan: Plan) -> tuple[str, ...]:
+def check_servers(plan: Plan, home: Path) -> tuple[str, ...]:
     """Log in to the servers that the plan names; warnings about their settings.
 
     Raises:
         InvalidInput, Unavailable: one cannot be used.
+        UnusableFolder: an embedded one could not reach `home`.
     """
+    if plan.database_url is None or plan.redis_url is None:
+        check_reachable(home.absolute().parent, account_for(home / "postgres"))
     if plan.database_url:
         check_database(plan.database_url)
     return check_redis(plan.redis_url) if plan.redis_url else ()
