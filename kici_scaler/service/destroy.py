@@ -32,8 +32,8 @@ class DestroyOrder:
 
 def take(
     runtime: Runtime, *, backend_type: str, machine_id: str | None, most: int
-) -> list[DestroyOrder]:
-    """Take up to `most` spawns to tear down here.
+) -> tuple[list[DestroyOrder], bool]:
+    """Take up to `most` spawns to tear down here; and whether there may be more.
 
     Raises:
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
@@ -52,7 +52,7 @@ def take(
         for row in rows:
             scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
             orders.append(DestroyOrder(row, {} if scaler is None else scaler.options))
-        return orders
+        return orders, len(orders) == most
 
 
 def confirm(

@@ -40,8 +40,10 @@ class StartOrder:
 
 def take(
     runtime: Runtime, *, backend_type: str, machine_id: str | None, most: int
-) -> list[StartOrder]:
+) -> tuple[list[StartOrder], bool]:
     """Take up to `most` spawns to start here, each with a fresh agent token.
+
+    Also says whether reserved ones were left behind, which a free slot could start.
 
     Raises:
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
@@ -56,8 +58,9 @@ def take(
             most=most,
             lease_seconds=windows.lease_seconds,
         )
+        left_some = starts.any_reserved(connection, kind=backend_type, machine_id=machine_id)
         if not taken:
-            return []
+            return [], left_some
         minted = [tokens.mint(row.agent_id, row.agent_labels) for row in taken]
         tokens.store(connection, minted, ttl_seconds=windows.agent_token_ttl_seconds)
         orders = []
@@ -67,7 +70,7 @@ def take(
             assert scaler is not None, "a revision that reserved for a scaler contains it"
             label_set = scaler.label_sets[row.label_set_index]
             orders.append(StartOrder(row, scaler, label_set, token.secret, windows))
-        return orders
+        return orders, left_some
 
 
 def still_wanted(runtime: Runtime, order: StartOrder) -> bool:
@@ -141,10 +144,15 @@ def record_failure(
     return True
 
 
-def release(runtime: Runtime, order: StartOrder) -> None:
+def release(runtime: Runtime, order: StartOrder, *, pause_seconds: float) -> None:
     """Give the lease back undone: whether something exists is not known, so look again."""
     with transaction(runtime.engine) as connection:
-        starts.release(connection, agent_id=order.row.agent_id, token=order.row.token)
+        starts.release(
+            connection,
+            agent_id=order.row.agent_id,
+            token=order.row.token,
+            pause_seconds=pause_seconds,
+        )
 
 
 def extend_leases(runtime: Runtime) -> int:

@@ -121,6 +121,19 @@ def take(
     ]
 
 
+def any_reserved(connection: Connection, *, kind: str, machine_id: str | None) -> bool:
+    """Whether spawns still wait for a slot on this machine."""
+    here = "machine_id IS NULL" if machine_id is None else "machine_id = :machine"
+    row = connection.execute(
+        sql(
+            f"SELECT EXISTS (SELECT 1 FROM spawns WHERE {here} AND backend_type = :kind"
+            " AND state = 'reserved')"
+        ),
+        {"kind": kind, "machine": machine_id},
+    )
+    return bool(row.scalar_one())
+
+
 def extend(connection: Connection, *, holder: str, lease_seconds: float) -> int:
     """Keep this holder's running leases alive; returns how many it holds."""
     result = connection.execute(

@@ -1,0 +1,145 @@
+"""Hints as Celery tasks, at most one waiting for each place and kind.
+
+A hint carries no more than where to look. While one waits in a queue another would find
+nothing more, so a short-lived mark in Redis keeps it to one; the task removes the mark
+before it reads rows, so a row committed after that is hinted again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import redis
+import structlog
+from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from config.celery_settings import (
+    ADMIT,
+    KEY_PREFIX,
+    celery_configuration,
+    destroy_queue,
+    spawn_queue,
+)
+from kici_scaler.broker import task_names, wakeups
+from kici_scaler.service.ports import Place, Step
+
+log = structlog.get_logger(__name__)
+
+MARK_MILLIS = 2_000
+DEBOUNCE_MILLIS = 250
+"""Freed capacity is collected this long, so that a burst of ends is one admission pass."""
+MUTE_SECONDS = 2.0
+"""After a failed send, how long hints are left to the sweep."""
+BATCH_OF_IDS = 100
+
+
+def short_lived_client(url: str) -> redis.Redis:
+    """A client that fails fast: no retries, short time-outs; a lost reply is an error."""
+    return redis.Redis.from_url(
+        url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
+    )
+
+
+def sender(redis_url: str, role: str) -> Celery:
+    """A Celery application that only sends tasks by name."""
+    app = Celery(f"kici-scaler-{role}", set_as_current=False)
+    app.conf.update(celery_configuration(redis_url, f"kici-{role}"))
+    return app
+
+
+def mark_of(task: str, queue: str) -> str:
+    """The key that says a hint of this kind waits in this queue."""
+    return f"{KEY_PREFIX}hint:{task}:{queue}"
+
+
+@dataclass(slots=True)
+class CeleryHints:
+    """Hints through the broker; a broker that does not answer is left alone for a while."""
+
+    app: Celery
+    marks: redis.Redis
+    _muted_until: float = field(default=0.0)
+
+    def step(self, step: Step, places: Iterable[Place]) -> None:
+        """One task for each place, unless one waits there already."""
+        name, queue = {
+            Step.START: (task_names.spawn_task, spawn_queue),
+            Step.DESTROY: (task_names.destroy_task, destroy_queue),
+        }[step]
+        for place in places:
+            self._send_once(
+                name(place.backend_type),
+                queue(place.backend_type, place.machine_id),
+                {"machine": place.machine_id},
+            )
+
+    def inspect(self, place: Place, agent_ids: Sequence[str]) -> None:
+        """Ask for a look at these agents' compute, in tasks of bounded size."""
+        queue = destroy_queue(place.backend_type, place.machine_id)
+        for start in range(0, len(agent_ids), BATCH_OF_IDS):
+            batch = list(agent_ids[start : start + BATCH_OF_IDS])
+            self._send(
+                task_names.inspect_task(place.backend_type),
+                queue,
+                {"machine": place.machine_id, "agents": batch},
+            )
+
+    def admit(self, *, soon: bool = False) -> None:
+        """One admission pass; `soon` waits a moment for more freed capacity."""
+        if soon:
+            self._send_once(task_names.ADMIT_WAITING, ADMIT, {}, countdown=DEBOUNCE_MILLIS / 1000)
+        else:
+            self._send_once(task_names.ADMIT_WAITING, ADMIT, {})
+
+    def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
+        """Publish to each gateway's own channel."""
+        if self._is_muted():
+            return
+        try:
+            wakeups.publish(self.marks, gateways)
+        except redis.RedisError as error:
+            self._mute("wake-up", error)
+
+    def clear(self, task: str, queue: str) -> None:
+        """The waiting hint is being answered; what is committed from now on is hinted anew."""
+        try:
+            self.marks.delete(mark_of(task, queue))
+        except redis.RedisError as error:
+            log.info("hint mark not cleared; it lapses", hint=task, error=str(error))
+
+    def _send_once(
+        self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None
+    ) -> None:
+        if self._is_muted():
+            return
+        try:
+            if not self.marks.set(mark_of(task, queue), "1", nx=True, px=MARK_MILLIS):
+                return
+        except redis.RedisError as error:
+            self._mute(task, error)
+            return
+        self._send(task, queue, kwargs, countdown)
+
+    def _send(
+        self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None
+    ) -> None:
+        if self._is_muted():
+            return
+        try:
+            self.app.send_task(
+                task, kwargs=kwargs, queue=queue, countdown=countdown, ignore_result=True
+            )
+        except (OperationalError, redis.RedisError, OSError) as error:
+            self._mute(task, error)
+
+    def _is_muted(self) -> bool:
+        return time.monotonic() < self._muted_until
+
+    def _mute(self, what: str, error: Exception) -> None:
+        self._muted_until = time.monotonic() + MUTE_SECONDS
+        log.warning("hint not sent; the sweep repeats it", hint=what, error=str(error))

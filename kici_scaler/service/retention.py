@@ -1,0 +1,30 @@
+"""Forgetting: rows past their retention go, in one short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import duties, events, gateways, outcomes, request_ends, settings, tokens
+from kici_scaler.store.engine import transaction
+
+DUTY = "retention"
+INTERVAL_SECONDS = 60.0
+GATEWAY_RETENTION_SECONDS = 86_400.0
+
+
+def forget(runtime: Runtime) -> Mapping[str, int] | None:
+    """What was forgotten by kind; None when another caller owns this tick."""
+    with transaction(runtime.engine) as connection:
+        if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
+            return None
+        windows = settings.windows(connection)
+        return {
+            "outcomes": outcomes.purge(connection, older_seconds=windows.outcome_retention_seconds),
+            "requests": request_ends.purge(
+                connection, older_seconds=windows.request_retention_seconds
+            ),
+            "events": events.purge(connection, older_seconds=windows.event_retention_seconds),
+            "tokens": tokens.purge_expired(connection),
+            "gateways": gateways.purge(connection, older_seconds=GATEWAY_RETENTION_SECONDS),
+        }

@@ -1,0 +1,1 @@
+"""Celery tasks: thin; each names an operation, takes ids, and returns a short result."""

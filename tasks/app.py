@@ -1,0 +1,58 @@
+"""The Celery application; workers, beat and Flower load it as `tasks.app:app`."""
+
+from __future__ import annotations
+
+from celery import Celery, signals
+
+from config.celery_settings import BEAT_INTERVAL, HOUSEKEEPING, celery_configuration
+from config.logs import configure_logging
+from config.settings import settings
+from kici_scaler.broker import task_names
+from tasks import process
+
+app = Celery("kici-scaler", set_as_current=False)
+app.conf.update(
+    celery_configuration(settings().redis_url.get_secret_value(), "kici-worker"),
+    imports=("tasks.request", "tasks.admit", "tasks.sweep", "tasks.backend"),
+    beat_schedule={
+        task_names.SWEEP_DUE: {
+            "task": task_names.SWEEP_DUE,
+            "schedule": BEAT_INTERVAL,
+            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
+        },
+        task_names.SWEEP_RETENTION: {
+            "task": task_names.SWEEP_RETENTION,
+            "schedule": 60.0,
+            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
+        },
+    },
+)
+
+
+@signals.setup_logging.connect
+def _set_up_logging(**_: object) -> None:
+    configure_logging(settings(), process.worker_kind())
+
+
+@signals.worker_ready.connect
+def _open_worker(**_: object) -> None:
+    if process.worker_kind() != "control":
+        process.host().open()
+    _say_ready()
+
+
+@signals.beat_init.connect
+def _beat_is_ready(**_: object) -> None:
+    _say_ready()
+
+
+@signals.worker_shutting_down.connect
+def _close_worker(**_: object) -> None:
+    if process.worker_kind() != "control" and process.host.cache_info().currsize:
+        process.host().close()
+
+
+def _say_ready() -> None:
+    ready_file = settings().ready_file
+    if ready_file is not None:
+        ready_file.touch()

@@ -1,0 +1,83 @@
+"""What one Celery process has: settings, the runtime, and (a backend worker) its host.
+
+Built at the first use after any fork, so that no connection is shared between processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from functools import lru_cache
+
+from celery import Celery
+
+from config.settings import settings
+from kici_scaler.broker.hints import CeleryHints, short_lived_client
+from kici_scaler.broker.mutex import RedisMutex
+from kici_scaler.domain.scalers import BackendType
+from kici_scaler.service.runtime import NoMutex, Runtime
+from kici_scaler.store.engine import make_engine
+from workers.host.host import BackendHost, HostOptions
+
+KIND_VARIABLE = "KICI_WORKER_KIND"
+STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
+SERVES_VARIABLE = "KICI_WORKER_SCALERS"
+POOL_VARIABLE = "KICI_DATABASE_POOL"
+
+
+def owner_name(role: str) -> str:
+    """This process for one run of it: role, host, process id and a random part."""
+    return f"{role}@{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
+def build_runtime(app: Celery, role: str, pool_size: int) -> Runtime:
+    """A runtime on this process's settings; connections are made when first used."""
+    its = settings()
+    marks = short_lived_client(its.mutex_url)
+    return Runtime(
+        engine=make_engine(
+            its.database_url.get_secret_value(), application=role, pool_size=pool_size
+        ),
+        owner=owner_name(role),
+        hints=CeleryHints(app, marks),
+        mutex=RedisMutex(marks) if its.reservation_mutex else NoMutex(),
+    )
+
+
+@lru_cache(maxsize=1)
+def runtime() -> Runtime:
+    """The runtime of this process."""
+    from tasks.app import app
+
+    kind = worker_kind()
+    return build_runtime(app, kind, pool_size=2 if kind == "control" else 20)
+
+
+def clear_mark(task: str, queue: str) -> None:
+    """Say that the hint waiting in a queue is being answered, before rows are read."""
+    hints = runtime().hints
+    if isinstance(hints, CeleryHints):
+        hints.clear(task, queue)
+
+
+def worker_kind() -> str:
+    """`control`, or the backend type this worker was started for."""
+    return os.environ.get(KIND_VARIABLE, "control")
+
+
+@lru_cache(maxsize=1)
+def host() -> BackendHost:
+    """The backend host of this process; only in a backend worker."""
+    backend_type = BackendType(worker_kind())
+    stand_in = os.environ.get(STAND_IN_VARIABLE)
+    serves = os.environ.get(SERVES_VARIABLE)
+    return BackendHost(
+        runtime(),
+        settings(),
+        HostOptions(
+            backend_type,
+            stand_ins={} if stand_in is None else {backend_type.value: stand_in},
+            serves=None if not serves else tuple(part.strip() for part in serves.split(",")),
+        ),
+    )

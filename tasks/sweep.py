@@ -1,0 +1,25 @@
+"""Regular duties; any number of clocks may fire them."""
+
+from __future__ import annotations
+
+from config.celery_settings import HOUSEKEEPING
+from kici_scaler.broker import task_names
+from kici_scaler.service import retention, sweep
+from tasks.app import app
+from tasks.process import runtime
+
+
+@app.task(name=task_names.SWEEP_DUE, queue=HOUSEKEEPING, max_retries=0)
+def sweep_due() -> dict[str, object]:
+    """Look at due rows, hint who can act, end what is over."""
+    swept = sweep.sweep(runtime())
+    if not swept.owned_tick:
+        return {"outcome": "duplicate"}
+    return {"due": swept.looked_at, "ended": swept.ended, "quarantined": swept.quarantined}
+
+
+@app.task(name=task_names.SWEEP_RETENTION, queue=HOUSEKEEPING, max_retries=0)
+def sweep_retention() -> dict[str, object]:
+    """Forget what is past its retention."""
+    forgotten = retention.forget(runtime())
+    return {"outcome": "duplicate"} if forgotten is None else dict(forgotten)

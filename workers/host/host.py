@@ -1,0 +1,154 @@
+"""A backend worker's process: its machine, its backend, and a pump for each kind of step."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import structlog
+
+from config.settings import Settings
+from kici_scaler.domain.scalers import BackendType, Scaler
+from kici_scaler.errors import KiciError
+from kici_scaler.service import destroy, inspect, machine_life, revisions, start
+from kici_scaler.service.destroy import DestroyOrder
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.service.start import StartOrder
+from kici_scaler.store.engine import DatabaseUnreachable, transaction
+from kici_scaler.store.machines import Announcement
+from workers.contract import Backend, BackendContext, Deadline, Severity
+from workers.host.inspecting import Inspector
+from workers.host.pump import Pump
+from workers.host.removing import Remover
+from workers.host.starting import Starter
+from workers.machine import Machine, local_machine
+from workers.registry import open_backend
+
+log = structlog.get_logger(__name__)
+
+BEAT_SECONDS = 5.0
+START_SLOTS = 32
+DESTROY_SLOTS = 16
+PREPARE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """How one backend worker is run.
+
+    `stand_ins` maps a backend type to the one used instead of it (a rehearsal on the null
+    backend); `serves` limits the worker to some scalers, None is all of its type.
+    """
+
+    backend_type: BackendType
+    stand_ins: Mapping[str, str] = MappingProxyType({})
+    serves: tuple[str, ...] | None = None
+
+
+class BackendHost:
+    """Runs the steps of one backend type on this worker's machine."""
+
+    def __init__(self, runtime: Runtime, settings: Settings, options: HostOptions) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._machine = local_machine(settings.machine_id)
+        kind = options.backend_type
+        self.backend: Backend = open_backend(
+            kind.value,
+            BackendContext(
+                installation_id=settings.installation_id,
+                machine=self._machine,
+                state_dir=settings.state_dir,
+                ambient=MappingProxyType(dict(os.environ)),
+            ),
+            options.stand_ins,
+        )
+        place = self._machine.id if kind.is_local else None
+        self.starts: Pump[StartOrder] = Pump(
+            "start",
+            START_SLOTS,
+            lambda most: start.take(runtime, backend_type=kind, machine_id=place, most=most),
+            Starter(runtime, self.backend, settings.installation_id, settings.agent_url),
+        )
+        self.destroys: Pump[DestroyOrder] = Pump(
+            "destroy",
+            DESTROY_SLOTS,
+            lambda most: destroy.take(runtime, backend_type=kind, machine_id=place, most=most),
+            Remover(runtime, self.backend, settings.installation_id),
+        )
+        self._inspector = Inspector(runtime, self.backend, settings.installation_id)
+        self._announcement = _announcement(self._machine, options) if kind.is_local else None
+        self._stopped = threading.Event()
+        self._beats = threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True)
+
+    def open(self) -> None:
+        """Prepare the backend, announce the machine, and take what waits already."""
+        self._prepare()
+        if self._announcement is not None:
+            machine_life.announce(self._runtime, self._announcement)
+        self._beats.start()
+        self.starts.prime()
+        self.destroys.prime()
+
+    def inspect(self, agent_ids: Sequence[str]) -> int:
+        """Look at compute whose agents nobody sees; returns how many had ended."""
+        orders = inspect.to_inspect(self._runtime, agent_ids)
+        return sum(self._inspector(order) for order in orders)
+
+    def close(self) -> None:
+        """Take nothing more; let what runs be applied. Agents are left alone."""
+        self.starts.close(wait=True)
+        self.destroys.close(wait=True)
+        self._stopped.set()
+
+    def _prepare(self) -> None:
+        scalers = self._scalers()
+        deadline = Deadline.after(PREPARE_SECONDS)
+        self.backend.prepare(scalers, deadline)
+        for finding in self.backend.check(scalers, deadline):
+            level = log.error if finding.severity is Severity.ERROR else log.info
+            level(finding.message, subject=finding.subject, hint=finding.hint)
+
+    def _scalers(self) -> tuple[Scaler, ...]:
+        with transaction(self._runtime.engine) as connection:
+            cluster = revisions.active(connection).cluster
+        serves = self._options.serves
+        return tuple(
+            scaler
+            for scaler in cluster.scalers
+            if scaler.type is self._options.backend_type
+            and (serves is None or scaler.name in serves)
+        )
+
+    def _beat_until_stopped(self) -> None:
+        while not self._stopped.wait(BEAT_SECONDS):
+            try:
+                self._beat()
+            except DatabaseUnreachable as error:
+                log.warning("no heartbeat while the database is away", error=str(error))
+            except KiciError:
+                log.exception("heartbeat failed")
+
+    def _beat(self) -> None:
+        busy = self.starts.busy or self.destroys.busy
+        if self._announcement is not None:
+            machine_life.beat(self._runtime, self._announcement, holds_leases=busy)
+        elif busy:
+            start.extend_leases(self._runtime)
+
+
+def _announcement(machine: Machine, options: HostOptions) -> Announcement:
+    platform = machine.platform
+    return Announcement(
+        machine_id=machine.id,
+        backend_type=options.backend_type.value,
+        boot_id=machine.boot_id,
+        os=None if platform is None else platform.os.value,
+        arch=None if platform is None else platform.arch.value,
+        cpu_millis=machine.cpu_millis,
+        memory_bytes=machine.memory_bytes,
+        serves=options.serves,
+    )

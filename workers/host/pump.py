@@ -1,0 +1,110 @@
+"""Takes work as slots allow and runs it, one more time whenever somebody may have added some."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+import structlog
+
+from kici_scaler.errors import KiciError
+
+log = structlog.get_logger(__name__)
+
+Order = TypeVar("Order")
+
+
+class Pump(Generic[Order]):
+    """A bounded pool that is filled from rows.
+
+    `prime` takes what free slots allow and hands each order to a thread of its own; it
+    returns without waiting for them. When an order ends and the last take left work
+    behind, the pump primes itself. Calls in between collapse into one more round.
+
+    Args:
+        take: takes up to that many orders from the rows; and whether it left some behind
+            that wait for a slot.
+        act: does one order and applies its result; its errors are logged here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        take: Callable[[int], tuple[Sequence[Order], bool]],
+        act: Callable[[Order], None],
+    ) -> None:
+        self._name = name
+        self._take = take
+        self._act = act
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix=name)
+        self._state = threading.Lock()
+        self._free = slots
+        self._taking = False
+        self._again = False
+        self._hungry = False
+        self._closed = False
+
+    def prime(self) -> int:
+        """Take and start what fits; returns how many orders were started by this call."""
+        started = 0
+        while True:
+            with self._state:
+                if self._taking:
+                    self._again = True
+                    return started
+                if self._closed or self._free == 0:
+                    self._hungry = True
+                    return started
+                self._taking, self._again = True, False
+                room = self._free
+            try:
+                orders, left_some = self._take(room)
+            except BaseException:
+                with self._state:
+                    self._taking = False
+                raise
+            with self._state:
+                self._taking = False
+                self._free -= len(orders)
+                self._hungry = left_some
+                again = self._again
+            started += len(orders)
+            for order in orders:
+                self._pool.submit(self._run, order)
+            if not again:
+                return started
+
+    def close(self, *, wait: bool) -> None:
+        """Take nothing more; optionally wait until what runs has been applied."""
+        with self._state:
+            self._closed = True
+        self._pool.shutdown(wait=wait)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs right now."""
+        with self._state:
+            return self._taking or self._free < self._pool._max_workers
+
+    def _run(self, order: Order) -> None:
+        try:
+            self._act(order)
+        except KiciError as error:
+            log.warning("step not recorded; its lease will end", pump=self._name, error=str(error))
+        except Exception:  # a thread's last line: log it, keep the slot
+            log.exception("step failed unexpectedly; its lease will end", pump=self._name)
+        finally:
+            with self._state:
+                self._free += 1
+                hungry = self._hungry and not self._closed
+        if hungry:
+            self._prime_again()
+
+    def _prime_again(self) -> None:
+        try:
+            self.prime()
+        except KiciError as error:
+            log.warning("nothing more taken for now", pump=self._name, error=str(error))

@@ -1,0 +1,148 @@
+"""One start: the order goes to the backend, what came of it goes to the row."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import structlog
+
+from kici_scaler.domain.scalers import Amount
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.errors import KiciError
+from kici_scaler.service import start
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.service.start import StartOrder, Told
+from kici_scaler.store.engine import DatabaseUnreachable
+from kici_scaler.store.events import EventType
+from workers.contract import (
+    Backend,
+    ComputeRef,
+    Deadline,
+    LifecycleEvent,
+    LifecycleKind,
+    SpawnOrder,
+    failure_detail,
+)
+from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown
+from workers.forwarded import forwarded_environment
+from workers.host.persist import persist
+
+log = structlog.get_logger(__name__)
+
+MOST_ATTEMPTS = 3
+"""How often a start that certainly did nothing is tried before it counts as failed."""
+RETRY_PAUSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Starts compute for the orders it is given."""
+
+    runtime: Runtime
+    backend: Backend
+    installation_id: str
+    gateway_url: str
+    environment: MappingProxyType[str, str] = field(
+        default_factory=lambda: MappingProxyType(forwarded_environment(os.environ))
+    )
+
+    def __call__(self, order: StartOrder) -> None:
+        """Spawn, then record what exists, what failed, or that it is not known."""
+        told: list[Told] = []
+        try:
+            made = self.backend.spawn(
+                self._spawn_order(order, told), Deadline.after(max(1.0, order.row.seconds_left))
+            )
+        except NotOwner:
+            log.info("a newer lease owns this spawn", agent_id=order.row.agent_id)
+        except NotDone as error:
+            if order.row.attempts < MOST_ATTEMPTS:
+                self._try_later(order, error)
+            else:
+                self._failed(order, error, told)
+        except OutcomeUnknown as error:
+            self._try_later(order, error)
+        except BackendError as error:
+            self._failed(order, error, told)
+        else:
+            self._created(order, dict(made.ref), told)
+
+    def _spawn_order(self, order: StartOrder, told: list[Told]) -> SpawnOrder:
+        row = order.row
+
+        def report(event: LifecycleEvent) -> None:
+            # The end of a failed start is recorded with its consequences, not here.
+            if event.kind is not LifecycleKind.FAILED:
+                told.append(Told(EventType(event.kind.value), event.detail))
+
+        return SpawnOrder(
+            installation_id=self.installation_id,
+            scaler=row.scaler,
+            agent_id=row.agent_id,
+            lease_token=row.token,
+            label_set=order.label_set,
+            gateway_url=order.scaler.orchestrator_url or self.gateway_url,
+            agent_token=order.agent_token,
+            labels=row.agent_labels,
+            job_id=row.job_id,
+            run_id=row.run_id,
+            limits=Amount(row.limit_cpu_millis, row.limit_memory_bytes),
+            environment=self.environment,
+            options=order.scaler.options,
+            still_wanted=lambda: self._still_wanted(order),
+            report=report,
+        )
+
+    def _still_wanted(self, order: StartOrder) -> bool:
+        """A database that cannot be asked is no reason to stop: the token fences the rest."""
+        try:
+            return start.still_wanted(self.runtime, order)
+        except DatabaseUnreachable:
+            return True
+
+    def _created(self, order: StartOrder, ref: dict[str, str], told: list[Told]) -> None:
+        state = persist(
+            lambda: start.record_created(self.runtime, order, ref, told),
+            for_seconds=order.windows.lease_seconds,
+        )
+        if state is None:
+            self._undo(order, ref)
+        elif state is SpawnState.DESTROYING:
+            log.info("spawned after it was called off; will be destroyed",
+                     agent_id=order.row.agent_id)  # fmt: skip
+
+    def _undo(self, order: StartOrder, ref: dict[str, str]) -> None:
+        """The lease was lost: remove what this token made, unless a newer one took it over."""
+        row = order.row
+        reference = ComputeRef(
+            self.installation_id, row.scaler, row.agent_id, row.token, ref, order.scaler.options
+        )
+        try:
+            self.backend.reclaim(reference, Deadline.after(60))
+        except NotOwner:
+            log.info("a newer lease took the compute over", agent_id=row.agent_id)
+
+    def _failed(self, order: StartOrder, error: BackendError, told: list[Told]) -> None:
+        tail = tuple(error.log_tail)
+        why = f"{error}; {error.hint}" if error.hint else str(error)
+        log.warning("start failed", agent_id=order.row.agent_id, error=why)
+        persist(
+            lambda: start.record_failure(
+                self.runtime,
+                order,
+                failure_detail(why, tail),
+                told=told,
+                job_caused=error.job_caused,
+                log_tail=tail,
+            ),
+            for_seconds=order.windows.lease_seconds,
+        )
+
+    def _try_later(self, order: StartOrder, error: KiciError) -> None:
+        log.warning("start will be repeated", agent_id=order.row.agent_id, error=str(error))
+        persist(
+            lambda: start.release(self.runtime, order, pause_seconds=RETRY_PAUSE_SECONDS),
+            for_seconds=order.windows.lease_seconds,
+        )
