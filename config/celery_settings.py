@@ -25,6 +25,8 @@ EVENT: Final = "event"
 CONTROL_KIND: Final = "control"
 LOCAL_KINDS: Final = ("bare-metal", "container", "firecracker", "null")
 BACKEND_KINDS: Final = (*LOCAL_KINDS, EVENT)
+WORKER_KIND_VARIABLE: Final = "KICI_WORKER_KIND"
+"""Environment variable that tells a worker process which kind it is."""
 
 
 def spawn_queue(kind: str, machine_id: str | None) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from celery import Celery
 
+from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE
 from config.settings import settings
 from kici_scaler.broker.hints import CeleryHints, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
@@ -20,7 +21,6 @@ from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import make_engine
 from workers.host.host import BackendHost, HostOptions
 
-KIND_VARIABLE = "KICI_WORKER_KIND"
 STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
 SERVES_VARIABLE = "KICI_WORKER_SCALERS"
 POOL_VARIABLE = "KICI_DATABASE_POOL"
@@ -51,7 +51,7 @@ def runtime() -> Runtime:
     from tasks.app import app
 
     kind = worker_kind()
-    return build_runtime(app, kind, pool_size=2 if kind == "control" else 20)
+    return build_runtime(app, kind, pool_size=2 if kind == CONTROL_KIND else 20)
 
 
 def clear_mark(task: str, queue: str) -> None:
@@ -63,7 +63,7 @@ def clear_mark(task: str, queue: str) -> None:
 
 def worker_kind() -> str:
     """`control`, or the backend type this worker was started for."""
-    return os.environ.get(KIND_VARIABLE, "control")
+    return os.environ.get(WORKER_KIND_VARIABLE, CONTROL_KIND)
 
 
 @lru_cache(maxsize=1)

@@ -40,7 +40,8 @@ def worker(
         raise InvalidInput(f"there are no {kind!r} workers", hint=f"Choose {', '.join(KINDS)}.")
     settings = _complete_settings()
     program = programs.worker_program(kind, settings.machine_id, concurrency)
-    _become(program, {name: os.environ.get(name, to) for name, to in programs.SOFT_STOP.items()})
+    soft_stop = {name: os.environ.get(name, to) for name, to in programs.SOFT_STOP.items()}
+    _become(program, {**soft_stop, **programs.worker_environment(kind)})
 
 
 def gateway() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from config.celery_settings import CONTROL_KIND, queues_for
+from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE, queues_for
 
 CELERY_APP: Final = "tasks.app:app"
 CONTROL_CONCURRENCY: Final = 2
@@ -53,6 +53,11 @@ def worker_program(kind: str, machine_id: str, concurrency: int | None = None) -
         "--loglevel",
         "INFO",
     )
+
+
+def worker_environment(kind: str) -> dict[str, str]:
+    """What a worker reads besides the settings."""
+    return {WORKER_KIND_VARIABLE: kind}
 
 
 def beat_program(state_dir: Path) -> tuple[str, ...]:

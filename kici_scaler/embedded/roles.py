@@ -64,7 +64,14 @@ def _child(context: RoleContext, role: str) -> Child:
         return _flower(context)
     slots = context.concurrency.get(role)
     program = programs.worker_program(role, context.machine_id, slots)
-    return by_ready_file(context, role, program, tier=WORKER_TIER, stop=WORKER_STOP)
+    return by_ready_file(
+        context,
+        role,
+        program,
+        extra=programs.worker_environment(role),
+        tier=WORKER_TIER,
+        stop=WORKER_STOP,
+    )
 
 
 def by_ready_file(
@@ -72,6 +79,7 @@ def by_ready_file(
     role: str,
     program: tuple[str, ...],
     *,
+    extra: Mapping[str, str] | None = None,
     tier: int = FRONT_TIER,
     stop: tuple[StopStep, ...] = FRONT_STOP,
 ) -> Child:
@@ -80,7 +88,7 @@ def by_ready_file(
 
     def command() -> Command:
         mark.unlink(missing_ok=True)
-        return _command(context, program, {"KICI_READY_FILE": str(mark)})
+        return _command(context, program, {**(extra or {}), "KICI_READY_FILE": str(mark)})
 
     return Child(name=role, command=command, is_ready=mark.exists, stop=stop, tier=tier)
 
