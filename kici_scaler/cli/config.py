@@ -118,8 +118,7 @@ def load_or_end(path: Path, directory: Path | None, *, as_json: bool) -> LoadedF
         if as_json:
             print_json({"valid": False, "error": str(error), "hint": error.hint})
         else:
-            typer.echo(f"error: {error}", err=True)
-            typer.echo(error.hint, err=True)
+            typer.echo(f"error: {error}. {error.hint}".rstrip(), err=True)
         raise typer.Exit(error.exit_code) from error
 
 

@@ -104,7 +104,7 @@ def _route_lines(route: Route) -> list[str]:
 
 
 def _amounts(amount: dict[str, str]) -> str:
-    return " and ".join(f"{value} {key}" for key, value in amount.items())
+    return ", ".join(f"{key} {value}" for key, value in amount.items())
 
 
 def _shape_document(route: Route) -> dict[str, dict[str, str]]:

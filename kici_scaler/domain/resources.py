@@ -96,9 +96,9 @@ def mirrored(resources: Resources) -> Resources:
 def resolve(job: Resources, label_set: LabelSet, defaults: Resources) -> Shape:
     """The shape an agent for this job gets: each field from the job, else the label set,
     else the file's defaults, else nothing. Each source is mirrored before that."""
-    sources = [mirrored(source) for source in (job, label_set.resources, defaults)]
-    requests = _cascade([source.requests for source in sources])
-    limits = _cascade([source.limits for source in sources])
+    first, second, third = mirrored(job), mirrored(label_set.resources), mirrored(defaults)
+    requests = _cascade(first.requests, second.requests, third.requests)
+    limits = _cascade(first.limits, second.limits, third.limits)
     return Shape(
         Need(requests.cpu_millis or 0, requests.memory_bytes or 0),
         Amount(limits.cpu_millis or None, limits.memory_bytes or None),
@@ -176,11 +176,13 @@ def _exceeds(request: int | None, limit: int | None) -> bool:
     return request is not None and limit is not None and request > limit
 
 
-def _cascade(amounts: list[Amount]) -> Amount:
-    return Amount(
-        next((each.cpu_millis for each in amounts if each.cpu_millis is not None), None),
-        next((each.memory_bytes for each in amounts if each.memory_bytes is not None), None),
-    )
+def _cascade(first: Amount, second: Amount, third: Amount) -> Amount:
+    """Each field from the first that declares it."""
+    cpus, memory = first.cpu_millis, first.memory_bytes
+    for amount in (second, third):
+        cpus = amount.cpu_millis if cpus is None else cpus
+        memory = amount.memory_bytes if memory is None else memory
+    return Amount(cpus, memory)
 
 
 def _equal_where_declared(wanted: Amount, given: Amount) -> bool:

@@ -115,8 +115,7 @@ class RoutingTable:
         self._by_specificity = CandidateIndex(
             tuple(sorted(written, key=lambda each: len(each.offer.routable)))
         )
-        self._matching: dict[tuple[frozenset[str], frozenset[str], bool], int] = {}
-        self._sizes: dict[tuple[str, int, Resources], Shape | str] = {}
+        self._answers: dict[Wanted, Route | NoRoute] = {}
 
     @classmethod
     def build(
@@ -151,9 +150,27 @@ class RoutingTable:
 
     def route(self, wanted: Wanted, refuse: Refuse | None = None) -> Route | NoRoute:
         """The most specific label set that serves the job, or why there is none."""
-        order = self._order(wanted)
-        left = self._matching_bits(order, wanted)
+        known = self._answers.get(wanted)
+        if known is not None and (
+            refuse is None or not isinstance(known, Route) or refuse(known.scaler) is None
+        ):
+            return known
         refused: dict[str, str] = {}
+        answer = self._best(wanted, refuse, refused) or NoRoute(wanted, refused, self)
+        if not refused:
+            self._remember(wanted, answer)
+        return answer
+
+    def _remember(self, wanted: Wanted, answer: Route | NoRoute) -> None:
+        """Requests come in few kinds; whoever invents endless ones costs time, not memory."""
+        if len(self._answers) >= _MOST_REMEMBERED:
+            self._answers.clear()
+        self._answers[wanted] = answer
+
+    def _best(self, wanted: Wanted, refuse: Refuse | None, refused: dict[str, str]) -> Route | None:
+        """The best candidate that is neither refused nor too small; notes those that are."""
+        order = self._order(wanted)
+        left = order.matching(wanted.asked, wanted.exclude, wanted.own_image)
         while left:
             best = order.candidates[(left & -left).bit_length() - 1]
             same = order.of_label_set[best.scaler.name, best.label_set.index]
@@ -162,13 +179,24 @@ class RoutingTable:
                 left &= ~order.of_scaler[best.scaler.name]
                 refused[best.scaler.name] = obstacle
                 continue
-            size = self._size(best, wanted.resources)
+            size = self.size(best, wanted.resources)
             if isinstance(size, Shape):
-                kinds = tuple(order.candidates[bit].facts for bit in bits_of(left & same))
+                kinds = (order.candidates[bit].facts for bit in bits_of(left & same))
                 return Route(best.scaler, best.label_set, tuple(filter(None, kinds)), size)
             left &= ~same
             refused.setdefault(best.scaler.name, size)
-        return NoRoute(wanted, refused, self)
+        return None
+
+    def size(self, candidate: Candidate, resources: Resources) -> Shape | str:
+        """The shape an agent for a job of these resources has there, or why it never starts."""
+        shape = resolve(resources, candidate.label_set, self.cluster.default_resources)
+        return never_fits(shape.requests, candidate.scaler, self.cluster) or shape
+
+    def specificity(self, scaler: Scaler, label_set: LabelSet) -> int:
+        """How many labels it offers, on the kind of machine where it offers fewest."""
+        order = self._by_specificity
+        first = next(bits_of(order.of_label_set[scaler.name, label_set.index]))
+        return len(order.candidates[first].offer.routable)
 
     def why_nothing_matches(self, wanted: Wanted) -> str:
         """Which step left nothing over, for a job whose labels no label set serves."""
@@ -179,29 +207,6 @@ class RoutingTable:
     def _order(self, wanted: Wanted) -> CandidateIndex:
         """Most specific first; a job that asks for nothing takes the first in the file."""
         return self._by_specificity if wanted.asked else self._in_file_order
-
-    def _matching_bits(self, order: CandidateIndex, wanted: Wanted) -> int:
-        asked = wanted.asked
-        key = (asked, wanted.exclude, wanted.own_image)
-        found = self._matching.get(key)
-        if found is None:
-            if len(self._matching) >= _MOST_REMEMBERED:
-                self._matching.clear()
-            found = self._matching[key] = order.matching(*key)
-        return found
-
-    def _size(self, candidate: Candidate, resources: Resources) -> Shape | str:
-        """The shape, or why it can never start there."""
-        scaler, label_set = candidate.scaler, candidate.label_set
-        key = (scaler.name, label_set.index, resources)
-        found = self._sizes.get(key)
-        if found is None:
-            if len(self._sizes) >= _MOST_REMEMBERED:
-                self._sizes.clear()
-            shape = resolve(resources, label_set, self.cluster.default_resources)
-            found = never_fits(shape.requests, scaler, self.cluster) or shape
-            self._sizes[key] = found
-        return found
 
 
 def _kinds_of_machines(

@@ -65,7 +65,10 @@ class CandidateIndex:
         if not left:
             return f"every label set that fits offers {quoted(sorted(exclude))}, now excluded"
         if not left & self._open_to(asked):
-            return "every label set that fits must be asked for by further labels"
+            gates = (self.candidates[bit].offer.gate - asked for bit in bits_of(left))
+            nearest = min(gates, key=lambda gate: (len(gate), sorted(gate)))
+            more = quoted(sorted(nearest))
+            return f"every label set that fits needs the job to ask for more, such as {more}"
         return "no label set that fits can start the job " + (
             "in an image of its own" if own_image else "without an image of its own"
         )

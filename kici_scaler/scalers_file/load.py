@@ -60,12 +60,12 @@ def load(path: Path, directory: Path | None = None) -> LoadedFile:
     file = _validated(merged)
     document = effective_document(file)
     cluster = to_cluster(file)
-    found = (merged.problem(warning) for warning in warnings_of(file, cluster))
+    found = [merged.problem(warning) for warning in warnings_of(file, cluster)]
     return LoadedFile(
         document=document,
         cluster=cluster,
         digest=digest_of(document),
-        warnings=(*merged.warnings, *found),
+        warnings=tuple(_in_order(merged, [*merged.warnings, *found])),
         files=merged.files,
     )
 
@@ -132,6 +132,10 @@ def _validated(merged: Merged) -> ScalersFile:
         if not found:
             return file
     problems = [merged.problem(finding) for finding in found]
-    in_order = {file: position for position, file in enumerate(merged.files)}
-    problems.sort(key=lambda problem: (in_order[problem.file], problem.line or 0))
-    raise InvalidScalerFile(problems)
+    raise InvalidScalerFile(_in_order(merged, problems))
+
+
+def _in_order(merged: Merged, problems: list[Problem]) -> list[Problem]:
+    """By file, in the order they were merged, and line."""
+    position = {file: position for position, file in enumerate(merged.files)}
+    return sorted(problems, key=lambda problem: (position[problem.file], problem.line or 0))

@@ -38,8 +38,8 @@ def _ignored(
     for name, field in type(entry).model_fields.items():
         key = field.alias or name
         if name in entry.model_fields_set and not applies(key, type_, keys):
-            types = " and ".join(sorted(keys[key]))
-            hint = f"It is for {types} scalers."
+            types = ", ".join(sorted(keys[key]))
+            hint = f"It is for: {types}."
             yield Finding((*place, key), "means nothing here and is ignored", hint=hint)
 
 
