@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import structlog
@@ -44,7 +44,7 @@ class HostOptions:
     """
 
     backend_type: BackendType
-    stand_ins: Mapping[str, str] = MappingProxyType({})
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
     serves: tuple[str, ...] | None = None
 
 

@@ -49,7 +49,7 @@ class Ledger:
             _raise_fence(connection, order.agent_id, order.lease_token)
             found = _find(connection, order.agent_id)
             if found is None:
-                _insert(connection, order, "running")
+                _insert(connection, order, "running", [f"hello {order.agent_id}"])
             elif found["state"] == "ended":
                 raise Permanent(f"{order.agent_id} has ended", log_tail=json.loads(found["lines"]))
             else:
@@ -168,10 +168,12 @@ def _find(connection: sqlite3.Connection, agent_id: str) -> sqlite3.Row | None:
     return row
 
 
-def _insert(connection: sqlite3.Connection, order: SpawnOrder, state: str) -> None:
+def _insert(
+    connection: sqlite3.Connection, order: SpawnOrder, state: str, lines: Sequence[str] = ()
+) -> None:
     connection.execute(
         "INSERT INTO computes (agent_id, installation_id, scaler, job_id, run_id, token, state,"
-        " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        " created_at, lines) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             order.agent_id,
             order.installation_id,
@@ -181,6 +183,7 @@ def _insert(connection: sqlite3.Connection, order: SpawnOrder, state: str) -> No
             order.lease_token,
             state,
             time.time(),
+            json.dumps(lines),
         ),
     )
 
