@@ -16,6 +16,7 @@ IMPORTS_ONLY = {
     "kici_scaler/agent": {"kici_scaler.agent", "websockets"},
     "kici_scaler/client": {
         "kici_scaler.client",
+        "kici_scaler.errors",
         "kici_scaler.sealing",
         "celery",
         "httpx",
