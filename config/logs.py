@@ -11,6 +11,17 @@ from structlog.types import Processor
 from config.settings import Settings
 
 
+_NOISY = (
+    "celery.app.trace",
+    "celery.beat",
+    "celery.worker.strategy",
+    "httpx",
+    "paramiko",
+    "urllib3",
+)
+"""Libraries that tell of every ordinary step; Flower shows those of tasks."""
+
+
 def configure_logging(settings: Settings, role: str) -> None:
     """Send this process's logs, and those of libraries, to standard error in one format."""
     shared: list[Processor] = [
@@ -43,6 +54,6 @@ def configure_logging(settings: Settings, role: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level)
-    for noisy in ("httpx", "urllib3", "paramiko"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
     structlog.contextvars.bind_contextvars(role=role)

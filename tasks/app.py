@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from celery import Celery, signals
 
 from config.celery_settings import BEAT_INTERVAL, HOUSEKEEPING, celery_configuration
@@ -31,7 +33,8 @@ app.conf.update(
 
 @signals.setup_logging.connect
 def _set_up_logging(**_: object) -> None:
-    configure_logging(settings(), process.worker_kind())
+    role = "beat" if "beat" in sys.argv else process.worker_kind()
+    configure_logging(settings(), role)
 
 
 @signals.worker_ready.connect
