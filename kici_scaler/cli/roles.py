@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Never
+from typing import Annotated, Never
 
 import typer
 
-from config.celery_settings import BACKEND_KINDS, CONTROL_KIND
 from config.settings import Settings
 from kici_scaler.cli.failures import read_settings
 from kici_scaler.cli.up import DEFAULT_FLOWER_PORT
 from kici_scaler.embedded import programs
 from kici_scaler.embedded.profile import LocalProfile, load_profile
-from kici_scaler.embedded.reachable import check_database
+from kici_scaler.embedded.programs import WORKERS
 from kici_scaler.errors import Conflict, InvalidInput
-from kici_scaler.store import migrate as schema
-
-KINDS: Final = (CONTROL_KIND, *BACKEND_KINDS)
 
 
 def register(app: typer.Typer) -> None:
@@ -31,13 +27,13 @@ def register(app: typer.Typer) -> None:
 def worker(
     kind: Annotated[
         str,
-        typer.Argument(help=f"One of {', '.join(KINDS)}.", autocompletion=lambda: list(KINDS)),
+        typer.Argument(help=f"One of {', '.join(WORKERS)}.", autocompletion=lambda: list(WORKERS)),
     ],
     concurrency: Annotated[int | None, typer.Option(min=1, help="How many tasks at once.")] = None,
 ) -> None:
     """Run one Celery worker: `control`, or one that drives backends of a kind here."""
-    if kind not in KINDS:
-        raise InvalidInput(f"there are no {kind!r} workers", hint=f"Choose {', '.join(KINDS)}.")
+    if kind not in WORKERS:
+        raise InvalidInput(f"there are no {kind!r} workers", hint=f"Choose {', '.join(WORKERS)}.")
     settings = _complete_settings()
     program = programs.worker_program(kind, settings.machine_id, concurrency)
     soft_stop = {name: os.environ.get(name, to) for name, to in programs.SOFT_STOP.items()}
@@ -83,6 +79,10 @@ def migrate(
     ] = False,
 ) -> None:
     """Bring the database's schema to what this version needs."""
+    # Imported only now: help must not wait for it.
+    from kici_scaler.embedded.reachable import check_database
+    from kici_scaler.store import migrate as schema
+
     url = _complete_settings(("database_url",)).database_url.get_secret_value()
     check_database(url)
     if not check:

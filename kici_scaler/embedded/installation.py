@@ -29,15 +29,17 @@ from kici_scaler.embedded.listeners import LogFiles, Several
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import PortBook, reached_at
 from kici_scaler.embedded.profile import LocalProfile, announce, own_start, withdraw
-from kici_scaler.embedded.roles import BEAT, FLOWER, GATEWAY, RoleContext, role_children
+from kici_scaler.embedded.programs import BEAT, FLOWER, GATEWAY
+from kici_scaler.embedded.roles import RoleContext, role_children
 from kici_scaler.embedded.secrets import read_or_make_secret, secret_path
 from kici_scaler.embedded.servers import Servers, check_servers, choose_servers
 from kici_scaler.embedded.supervisor import Supervisor
+from kici_scaler.sealing import ensure_keys
 from kici_scaler.store import migrate
 
 API_KEY: Final = "api-key"
 FLOWER_PASSWORD: Final = "flower-password"
-SEAL_KEYS: Final = "seal-keys"
+SEAL_KEYS: Final = "seal-keys.json"
 
 RolesOf = Callable[[RoleContext], Sequence[Child]]
 
@@ -205,6 +207,9 @@ def _profile(
     home = folder.home
     address = reached_at(plan.host)
     read_or_make_secret(home, API_KEY)
+    given_keys = Settings().seal_keys_path
+    if given_keys is None:
+        ensure_keys(secret_path(home, SEAL_KEYS))
     return LocalProfile(
         data_dir=home,
         pid=os.getpid(),
@@ -215,7 +220,7 @@ def _profile(
         flower_url=f"http://{address}:{flower_port}" if FLOWER in roles else None,
         api_key_path=secret_path(home, API_KEY),
         flower_password_path=secret_path(home, FLOWER_PASSWORD),
-        seal_keys_path=secret_path(home, SEAL_KEYS),
+        seal_keys_path=given_keys or secret_path(home, SEAL_KEYS),
         database_url=SecretStr(servers.database_url),
         redis_url=SecretStr(servers.redis_url),
         installation_id=_installation_id(home),

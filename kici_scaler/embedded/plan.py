@@ -14,7 +14,7 @@ class Plan:
     """What to start, and where.
 
     Attributes:
-        roles: names as in `roles.ROLES`; None: all, with the backends that the file names.
+        roles: names as in `programs.ROLES`; None: all, with the backends that the file names.
         scaler_file: `scalers.yaml` to activate; None keeps what is active.
         scaler_directory: further files of the configuration.
         host: address that the gateway and Flower listen on.

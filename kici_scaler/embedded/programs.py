@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE, queues_for
+from config.celery_settings import (
+    BACKEND_KINDS,
+    CONTROL_KIND,
+    WORKER_KIND_VARIABLE,
+    queues_for,
+)
+
+BEAT: Final = "beat"
+GATEWAY: Final = "gateway"
+FLOWER: Final = "flower"
+WORKERS: Final = (CONTROL_KIND, *BACKEND_KINDS)
+ROLES: Final = (*WORKERS, BEAT, GATEWAY, FLOWER)
 
 CELERY_APP: Final = "tasks.app:app"
 CONTROL_CONCURRENCY: Final = 2

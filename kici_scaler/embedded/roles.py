@@ -10,16 +10,11 @@ from typing import Final
 
 import httpx
 
-from config.celery_settings import BACKEND_KINDS, CONTROL_KIND
 from kici_scaler.embedded import programs
 from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.folder import DataFolder
 from kici_scaler.embedded.process import Command, StopStep
-
-BEAT: Final = "beat"
-GATEWAY: Final = "gateway"
-FLOWER: Final = "flower"
-ROLES: Final = (CONTROL_KIND, *BACKEND_KINDS, BEAT, GATEWAY, FLOWER)
+from kici_scaler.embedded.programs import BEAT, FLOWER, GATEWAY
 
 WORKER_TIER: Final = 1
 FRONT_TIER: Final = 2
@@ -35,7 +30,7 @@ class RoleContext:
     """What the roles of one installation share.
 
     Attributes:
-        roles: which to start, names of `ROLES`.
+        roles: which to start, names of `programs.ROLES`.
         environment: what every role sees besides this process's own environment.
         concurrency: slots of a worker, by role, where not the default.
     """
