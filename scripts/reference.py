@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: `python -m scripts.reference`.
+"""Writes the reference pages and schemas from the code: `python -m scripts.reference`.
 
 A page says what the code says at its definition; a test fails when one is out of date.
 """
@@ -12,13 +12,19 @@ from typing import Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from config.settings import Settings
+from kici_scaler.scalers_file.reference import scaler_file_page
+from kici_scaler.scalers_file.schema import schema_text
 
-FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDER: Final = ROOT / "docs" / "reference"
+SAMPLES: Final = ROOT / "config" / "scalers"
+SCHEMAS: Final = {"schema.json": False, "drop-in.schema.json": True}
+"""Files beside the sample scaler files, and whether each is about drop-ins."""
 
 
 def pages() -> dict[str, str]:
     """The text of each page by its file name in `docs/reference`."""
-    return {"settings.md": settings_page()}
+    return {"scaler-file.md": scaler_file_page(), "settings.md": settings_page()}
 
 
 def settings_page() -> str:
@@ -68,6 +74,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    for name, is_drop_in in SCHEMAS.items():
+        (SAMPLES / name).write_text(schema_text(drop_in=is_drop_in), encoding="utf-8")
 
 
 if __name__ == "__main__":

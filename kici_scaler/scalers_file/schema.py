@@ -30,12 +30,24 @@ def json_schema(*, drop_in: bool = False) -> dict[str, Any]:
     ]
     if not drop_in:
         schema["properties"]["$schema"] = {"type": "string"}
-    return {"$schema": DIALECT, **schema, "title": "kici-scaler: scalers.yaml"}
+    return {"$schema": DIALECT, **_any_of(schema), "title": "kici-scaler: scalers.yaml"}
 
 
 def schema_text(*, drop_in: bool = False) -> str:
     """The schema as the file that is committed beside the samples."""
     return json.dumps(json_schema(drop_in=drop_in), indent=2) + "\n"
+
+
+def _any_of(value: Any) -> Any:
+    """`resources: {}` is both flat and nested, which "exactly one of" would refuse; the titles
+    that are made from names tell an editor's user nothing."""
+    if isinstance(value, dict):
+        return {
+            "anyOf" if key == "oneOf" else key: _any_of(each)
+            for key, each in value.items()
+            if key != "title"
+        }
+    return [_any_of(each) for each in value] if isinstance(value, list) else value
 
 
 def _requirement(type_: str, needs: dict[str, Any]) -> dict[str, Any]:
