@@ -10,7 +10,6 @@ from structlog.types import Processor
 
 from config.settings import Settings
 
-
 _NOISY = (
     "celery.app.trace",
     "celery.beat",

@@ -97,6 +97,29 @@ def end(
     )
 
 
+def give_back_reserved(
+    connection: Connection,
+    *,
+    why: str,
+    machine_id: str | None = None,
+    stale_seconds: float = 0.0,
+) -> Effects:
+    """Withdraw reservations that nothing will start; their jobs wait again, uncounted."""
+    agent_ids = endings.reserved_where_nothing_starts(
+        connection, machine_id=machine_id, stale_seconds=stale_seconds
+    )
+    if not agent_ids:
+        return Effects()
+    withdrawn = endings.withdraw(connection, agent_ids)
+    jobs = [each.job_id for each in withdrawn if each.job_id is not None]
+    released = request_ends.release(connection, jobs, why=f"waits again: {why}") if jobs else []
+    return Effects(
+        capacity_freed=bool(withdrawn),
+        requests_waiting=bool(released),
+        ended=tuple(each.agent_id for each in withdrawn),
+    )
+
+
 def _part_with_jobs(connection: Connection, ended: Sequence[Ended], why: str) -> bool:
     """Requeue or fail the jobs of ended spawns; whether any waits again."""
     jobs = [each.job_id for each in ended if each.job_id is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents, gateways
@@ -34,7 +35,9 @@ def close_incarnation(runtime: Runtime, incarnation: str) -> None:
         gateways.close_incarnation(connection, incarnation)
 
 
-def errands(runtime: Runtime, incarnation: str, agent_id: str | None = None) -> list[Errand]:
-    """What to tell the connected agents (or one): offers, cancellations, farewells."""
+def errands(
+    runtime: Runtime, incarnation: str, agent_ids: Sequence[str] | None = None
+) -> list[Errand]:
+    """What to tell the connected agents (or these): offers, cancellations, farewells."""
     with transaction(runtime.engine) as connection:
-        return agents.errands(connection, incarnation, agent_id=agent_id)
+        return agents.errands(connection, incarnation, agent_ids=agent_ids)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, judge
+from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending
 from kici_scaler.service.ports import Place, Step
@@ -68,6 +69,14 @@ def sweep(runtime: Runtime) -> Swept:
         waiting = requests.any_waiting(connection)
         verdicts = [(row, judge(row.due, windows, observing=observing)) for row in rows]
         effects, quarantined = _carry_out(connection, verdicts, windows)
+        if any(row.due.state is SpawnState.RESERVED for row in rows):
+            effects.append(
+                ending.give_back_reserved(
+                    connection,
+                    why="its machine starts nothing at the moment",
+                    stale_seconds=windows.machine_stale_seconds,
+                )
+            )
     for each in effects:
         ending.announce(runtime, each)
     _hint(runtime, verdicts)

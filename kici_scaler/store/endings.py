@@ -40,6 +40,33 @@ _WITHDRAW = sql(
     "ids",
 )
 
+
+def reserved_where_nothing_starts(
+    connection: Connection, *, machine_id: str | None = None, stale_seconds: float = 0.0
+) -> list[str]:
+    """Reservations of which nothing exists, on machines that start nothing.
+
+    Those of the given machine, or else of every machine that is gone, draining, or whose
+    worker has not been heard of for `stale_seconds`.
+    """
+    if machine_id is not None:
+        where = "s.machine_id = :machine"
+    else:
+        where = (
+            "s.machine_id IS NOT NULL AND (m.machine_id IS NULL OR m.state <> 'up' OR"
+            " m.last_heartbeat < clock_timestamp() - make_interval(secs => :stale))"
+        )
+    rows = connection.execute(
+        sql(f"""
+            SELECT s.agent_id FROM spawns s LEFT JOIN machines m
+              ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+            WHERE s.state = 'reserved' AND {where} LIMIT 1000
+        """),
+        {"machine": machine_id, "stale": stale_seconds},
+    )
+    return list(rows.scalars())
+
+
 _END = sql(
     """
     WITH old AS (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -120,3 +121,43 @@ def mark_unreachable(connection: Connection, *, silent_seconds: float) -> Sequen
         {"silent": silent_seconds},
     )
     return rows.scalars().all()
+
+
+def set_draining(connection: Connection, machine_id: str, draining: bool) -> bool:
+    """Take a machine out of placement, or back into it; False when it is unknown."""
+    result = connection.execute(
+        sql("""
+            UPDATE machines SET state = CASE
+                WHEN :draining THEN 'draining'
+                WHEN state = 'draining' THEN 'up'
+                ELSE state END
+            WHERE machine_id = :id
+        """),
+        {"id": machine_id, "draining": draining},
+    )
+    return result.rowcount > 0
+
+
+def hold_back(
+    connection: Connection,
+    machine_id: str,
+    backend_type: str,
+    *,
+    seconds: float,
+    foreign_use: Mapping[str, object],
+) -> None:
+    """Keep pool users off a machine for a while: another installation holds the room."""
+    connection.execute(
+        sql("""
+            UPDATE machines SET
+                not_before = clock_timestamp() + make_interval(secs => :seconds),
+                foreign_use = CAST(:use AS jsonb)
+            WHERE machine_id = :id AND backend_type = :backend_type
+        """),
+        {
+            "id": machine_id,
+            "backend_type": backend_type,
+            "seconds": seconds,
+            "use": json.dumps(dict(foreign_use)),
+        },
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from sqlalchemy import Connection
 
 from kici_scaler.domain.windows import Windows
@@ -32,3 +34,27 @@ def is_draining(connection: Connection) -> bool:
         sql("SELECT value FROM settings WHERE scope = '' AND key = 'draining'")
     ).scalar_one_or_none()
     return row is True
+
+
+def put(
+    connection: Connection, key: str, value: object, *, changed_by: str, scope: str = CLUSTER
+) -> None:
+    """Store a value over the default."""
+    connection.execute(
+        sql("""
+            INSERT INTO settings (scope, key, value, changed_by)
+            VALUES (:scope, :key, CAST(:value AS jsonb), :by)
+            ON CONFLICT (scope, key) DO UPDATE SET value = excluded.value,
+                changed_at = clock_timestamp(), changed_by = excluded.changed_by
+        """),
+        {"scope": scope, "key": key, "value": json.dumps(value), "by": changed_by},
+    )
+
+
+def reset(connection: Connection, key: str, *, scope: str = CLUSTER) -> bool:
+    """Go back to the default; False when nothing was stored."""
+    gone = connection.execute(
+        sql("DELETE FROM settings WHERE scope = :scope AND key = :key"),
+        {"scope": scope, "key": key},
+    )
+    return gone.rowcount == 1
