@@ -19,6 +19,7 @@ class Due:
 
     agent_id: str
     state: SpawnState
+    scaler: str
     backend_type: str
     machine_id: str | None
     job_id: str | None
@@ -49,6 +50,8 @@ class Condemn:
     reason: DestroyReason
     why: str
     provision_failed: bool = False
+    for_absence: bool = False
+    """Condemned for not having been seen; the brake may withhold it."""
 
 
 class Verdict(StrEnum):
@@ -60,12 +63,13 @@ class Verdict(StrEnum):
 Judgement = Look | Condemn | Verdict
 
 
-def judge(due: Due, windows: Windows, *, observing: bool) -> Judgement:
+def judge(due: Due, windows: Windows, *, observing: bool, in_grace: bool = False) -> Judgement:
     """What to do with one due spawn.
 
     Args:
         observing: whether gateways and the sweep itself have watched without a gap; when
             not, nothing is condemned for what could not be seen.
+        in_grace: watching has just resumed; agents still have time to return.
     """
     match due.state:
         case SpawnState.RESERVED:
@@ -75,13 +79,21 @@ def judge(due: Due, windows: Windows, *, observing: bool) -> Judgement:
         case SpawnState.BOOTING:
             return _judge_booting(due, observing)
         case SpawnState.IDLE | SpawnState.BUSY:
-            return _judge_connected(due, windows, observing)
+            return _judge_connected(due, windows, observing, in_grace)
         case SpawnState.DESTROYING:
             if due.past_deadline and not due.lease_held:
                 return Verdict.QUARANTINE
             return Look.DESTROY if due.machine_reachable else Look.NOBODY
         case SpawnState.QUARANTINED:
             return Look.DESTROY if due.machine_reachable else Look.NOBODY
+
+
+def brake(registered: int, absent: int, windows: Windows) -> bool:
+    """Whether so many of a scaler's agents are absent at once that none may be condemned.
+
+    Many at a time point at the observer or the network between, not at the agents.
+    """
+    return absent >= windows.brake_minimum and absent > windows.brake_share * registered
 
 
 def _judge_spawning(due: Due, observing: bool) -> Judgement:
@@ -106,15 +118,16 @@ def _judge_booting(due: Due, observing: bool) -> Judgement:
     return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
 
 
-def _judge_connected(due: Due, windows: Windows, observing: bool) -> Judgement:
+def _judge_connected(due: Due, windows: Windows, observing: bool, in_grace: bool) -> Judgement:
     if due.seconds_absent is None:
         return _judge_present(due, observing)
     allowed = windows.flap_grace_seconds if due.adopter_dead else windows.stranded_timeout_seconds
-    if due.seconds_absent >= allowed and observing:
+    if due.seconds_absent >= allowed and observing and not in_grace:
         return Condemn(
             DestroyReason.HEARTBEAT_TIMEOUT,
             f"its agent was not seen for {int(due.seconds_absent)} s"
             + (" after its gateway died" if due.adopter_dead else ""),
+            for_absence=True,
         )
     return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
 

@@ -37,6 +37,10 @@ class Windows:
     outcome_retention_seconds: float = 86_400.0
     request_retention_seconds: float = 86_400.0
     event_retention_seconds: float = 86_400.0
+    brake_share: float = 0.5
+    """When more than this share of a scaler's agents is absent at once, none is condemned."""
+    brake_minimum: float = 10.0
+    """The brake counts from this many absent agents on; fewer prove nothing."""
     ageing_seconds: float = 30.0
     """After this wait a large request sets capacity aside that smaller ones would take."""
 

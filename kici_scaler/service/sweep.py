@@ -8,22 +8,31 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, judge
+from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import due as due_rows
-from kici_scaler.store import duties, endings, gateways, machines, requests, settings
+from kici_scaler.store import (
+    duties,
+    endings,
+    gateways,
+    machines,
+    observation,
+    requests,
+    settings,
+)
 from kici_scaler.store.due import DueRow
 from kici_scaler.store.engine import is_disconnect, transaction
+from kici_scaler.store.observation import Observation
 
 log = structlog.get_logger(__name__)
 
@@ -56,10 +65,11 @@ def sweep(runtime: Runtime) -> Swept:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
             return Swept(owned_tick=False)
         windows = settings.windows(connection)
-        gateways.declare_dead(connection, stale_seconds=windows.gateway_stale_seconds)
+        if gap is not None and gap <= windows.gateway_stale_seconds:
+            gateways.declare_dead(connection, stale_seconds=windows.gateway_stale_seconds)
         gateways.forsake(connection)
         machines.mark_unreachable(connection, silent_seconds=windows.machine_stale_seconds)
-        observing = _observing(connection, gap, windows)
+        seen = _observe(connection, gap, windows)
         rows = due_rows.pick(
             connection,
             most=BATCH,
@@ -67,7 +77,11 @@ def sweep(runtime: Runtime) -> Swept:
             machine_stale_seconds=windows.machine_stale_seconds,
         )
         waiting = requests.any_waiting(connection)
-        verdicts = [(row, judge(row.due, windows, observing=observing)) for row in rows]
+        verdicts = [
+            (row, judge(row.due, windows, observing=seen.watching, in_grace=seen.in_grace))
+            for row in rows
+        ]
+        verdicts = _brake(connection, verdicts, windows)
         effects, quarantined = _carry_out(connection, verdicts, windows)
         if any(row.due.state is SpawnState.RESERVED for row in rows):
             effects.append(
@@ -86,10 +100,56 @@ def sweep(runtime: Runtime) -> Swept:
     return Swept(len(rows), ended, quarantined)
 
 
-def _observing(connection: Connection, gap: float | None, windows: Windows) -> bool:
-    """Whether what is unseen could have been seen: no gap in sweeps, a gateway alive."""
-    unbroken = gap is not None and gap <= LONGEST_GAP_SECONDS
-    return unbroken and gateways.any_fresh(connection, fresh_seconds=windows.gateway_stale_seconds)
+def _observe(connection: Connection, gap: float | None, windows: Windows) -> Observation:
+    """Whether what is unseen could have been seen; an unwatched time moves every clock."""
+    fresh = gateways.any_fresh(connection, fresh_seconds=windows.gateway_stale_seconds)
+    unbroken = gap is None or gap <= LONGEST_GAP_SECONDS
+    seen = observation.note(
+        connection,
+        watching=fresh,
+        longest_gap=LONGEST_GAP_SECONDS,
+        grace_seconds=windows.flap_grace_seconds,
+    )
+    if seen.gap_seconds > 0:
+        shifted = observation.shift_clocks(connection, seen.gap_seconds)
+        log.warning(
+            "nobody watched for a while; every deadline was moved",
+            seconds=int(seen.gap_seconds),
+            spawns=shifted,
+        )
+    return seen if unbroken else replace(seen, watching=False)
+
+
+def _brake(
+    connection: Connection, verdicts: list[tuple[DueRow, Judgement]], windows: Windows
+) -> list[tuple[DueRow, Judgement]]:
+    """Withhold condemnations for absence from scalers most of whose agents are absent."""
+    scalers = {
+        row.due.scaler
+        for row, verdict in verdicts
+        if isinstance(verdict, Condemn) and verdict.for_absence
+    }
+    if not scalers:
+        return verdicts
+    attendance = observation.attendance(connection, sorted(scalers))
+    braked = {
+        scaler
+        for scaler, each in attendance.items()
+        if brake(each.registered, each.absent, windows)
+    }
+    for scaler in sorted(braked):
+        log.error(
+            "too many agents absent at once; none is condemned",
+            scaler=scaler,
+            absent=attendance[scaler].absent,
+            registered=attendance[scaler].registered,
+        )
+    return [
+        (row, Look.NOBODY)
+        if isinstance(verdict, Condemn) and verdict.for_absence and row.due.scaler in braked
+        else (row, verdict)
+        for row, verdict in verdicts
+    ]
 
 
 def _carry_out(

@@ -123,19 +123,27 @@ def connect_spawn(
 def disconnect(
     connection: Connection,
     *,
-    agent_id: str,
     gateway: str,
-    connection_number: int,
+    connections: Sequence[tuple[str, int]],
     settle_seconds: float,
-) -> bool:
-    """Start the absence clock; False when the agent has a newer connection or is over."""
-    row = connection.execute(
+) -> frozenset[str]:
+    """Start the absence clocks of closed connections (agent id, connection number).
+
+    Returns the agents this was true of: not those with a newer connection, nor those that
+    are over.
+    """
+    rows = connection.execute(
         sql("""
-            WITH left_behind AS (
-                UPDATE agents SET unseen_since = clock_timestamp()
-                WHERE agent_id = :id AND gateway = :gateway AND connection_number = :number
-                  AND unseen_since IS NULL
-                RETURNING agent_id, spawn_id
+            WITH closed AS (
+                SELECT agent_id, connection_number
+                FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+                  AS c(agent_id text, connection_number bigint)
+            ), left_behind AS (
+                UPDATE agents a SET unseen_since = clock_timestamp()
+                FROM closed c
+                WHERE a.agent_id = c.agent_id AND a.gateway = :gateway
+                  AND a.connection_number = c.connection_number AND a.unseen_since IS NULL
+                RETURNING a.agent_id, a.spawn_id
             ), judged AS (
                 UPDATE spawns s SET due_at = clock_timestamp() + make_interval(secs => :settle),
                     due_count = 0
@@ -144,14 +152,9 @@ def disconnect(
             )
             SELECT agent_id FROM left_behind
         """),
-        {
-            "id": agent_id,
-            "gateway": gateway,
-            "number": connection_number,
-            "settle": settle_seconds,
-        },
+        {"rows": _as_connections(connections), "gateway": gateway, "settle": settle_seconds},
     )
-    return row.scalar_one_or_none() is not None
+    return frozenset(rows.scalars())
 
 
 def forget_static(connection: Connection, *, agent_id: str, connection_number: int) -> bool:
@@ -179,22 +182,32 @@ class Errand:
     destroy_reason: str | None
 
 
-def errands(connection: Connection, gateway: str, *, agent_id: str | None = None) -> list[Errand]:
-    """Offers, cancellations and farewells owed to agents connected to this gateway."""
-    rows = connection.execute(
-        sql("""
-            SELECT a.agent_id, a.connection_number, s.state, s.job_id, s.run_id,
-                   r.cancel_reason, s.destroy_reason
-            FROM agents a JOIN spawns s ON s.agent_id = a.spawn_id
-            LEFT JOIN scale_requests r ON r.job_id = s.job_id
-            WHERE a.gateway = :gateway AND a.unseen_since IS NULL
-              AND (CAST(:agent AS text) IS NULL OR a.agent_id = :agent)
-              AND ((s.state = 'idle' AND s.job_id IS NOT NULL)
-                   OR s.state IN ('destroying', 'quarantined')
-                   OR (s.state = 'busy' AND r.cancel_reason IS NOT NULL))
-        """),
-        {"gateway": gateway, "agent": agent_id},
-    )
+_ERRANDS = """
+    SELECT a.agent_id, a.connection_number, s.state, s.job_id, s.run_id, r.cancel_reason,
+           s.destroy_reason
+    FROM agents a JOIN spawns s ON s.agent_id = a.spawn_id
+    LEFT JOIN scale_requests r ON r.job_id = s.job_id
+    WHERE a.gateway = :gateway AND a.unseen_since IS NULL
+      AND ((s.state = 'idle' AND s.job_id IS NOT NULL)
+           OR s.state IN ('destroying', 'quarantined')
+           OR (s.state = 'busy' AND r.cancel_reason IS NOT NULL))
+"""
+_ERRANDS_OF_ALL = sql(_ERRANDS)
+_ERRANDS_OF_SOME = sql(f"{_ERRANDS} AND a.agent_id = ANY(:agents)", "agents")
+
+
+def errands(
+    connection: Connection, gateway: str, *, agent_ids: Sequence[str] | None = None
+) -> list[Errand]:
+    """Offers, cancellations and farewells owed to agents connected to this gateway.
+
+    `agent_ids` None looks at all of them.
+    """
+    if agent_ids is None:
+        rows = connection.execute(_ERRANDS_OF_ALL, {"gateway": gateway})
+    else:
+        values = {"gateway": gateway, "agents": list(agent_ids)}
+        rows = connection.execute(_ERRANDS_OF_SOME, values)
     return [Errand(**{**row._mapping, "state": SpawnState(row.state)}) for row in rows]
 
 
@@ -232,9 +245,13 @@ def reassert(
         """),
         {
             "gateway": gateway,
-            "rows": as_rows(
-                {"agent_id": agent, "connection_number": number} for agent, number in connections
-            ),
+            "rows": _as_connections(connections),
         },
     )
     return frozenset(rows.scalars())
+
+
+def _as_connections(connections: Sequence[tuple[str, int]]) -> str:
+    return as_rows(
+        {"agent_id": agent, "connection_number": number} for agent, number in connections
+    )

@@ -46,7 +46,7 @@ _PICK = sql("""
             :pause * 2 ^ least(s.due_count, 30),
             CASE s.state WHEN 'quarantined' THEN :longest_quarantined ELSE :longest END))
     FROM seen WHERE s.agent_id = seen.agent_id
-    RETURNING s.agent_id, s.state, s.backend_type, s.machine_id, s.job_id, s.attempts,
+    RETURNING s.agent_id, s.state, s.scaler, s.backend_type, s.machine_id, s.job_id, s.attempts,
         coalesce(s.deadline_at <= clock_timestamp(), false) AS past_deadline,
         coalesce(s.lease_expires_at > clock_timestamp(), false) AS lease_held,
         seen.reachable AS machine_reachable,
@@ -75,6 +75,7 @@ def pick(
             Due(
                 agent_id=row.agent_id,
                 state=SpawnState(row.state),
+                scaler=row.scaler,
                 backend_type=row.backend_type,
                 machine_id=row.machine_id,
                 job_id=row.job_id,

@@ -55,3 +55,28 @@ def still_missing(connection: Connection, agent_id: str, state: SpawnState) -> b
         {"id": agent_id, "state": state.value},
     ).scalar_one_or_none()
     return bool(row)
+
+
+def known(connection: Connection, agent_ids: Sequence[str]) -> frozenset[str]:
+    """Of these agents, those with a live spawn row."""
+    rows = connection.execute(
+        sql("SELECT agent_id FROM spawns WHERE agent_id = ANY(:ids)", "ids"),
+        {"ids": list(agent_ids)},
+    )
+    return frozenset(rows.scalars())
+
+
+def unseen_here(connection: Connection, *, backend_type: str, machine_id: str | None) -> list[str]:
+    """Created spawns of a machine whose agent is not connected."""
+    here = "s.machine_id IS NULL" if machine_id is None else "s.machine_id = :machine"
+    rows = connection.execute(
+        sql(f"""
+            SELECT s.agent_id FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
+            WHERE {here} AND s.backend_type = :kind AND s.backend_ref IS NOT NULL
+              AND (s.state = 'booting'
+                   OR (s.state IN ('idle', 'busy') AND a.unseen_since IS NOT NULL))
+            LIMIT 1000
+        """),
+        {"kind": backend_type, "machine": machine_id},
+    )
+    return list(rows.scalars())

@@ -24,12 +24,14 @@ from workers.host.inspecting import Inspector
 from workers.host.pump import Pump
 from workers.host.removing import Remover
 from workers.host.starting import Starter
+from workers.host.stocktaking import Stocktaker
 from workers.machine import Machine, local_machine
 from workers.registry import open_backend
 
 log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
+STOCK_SECONDS = 60.0
 START_SLOTS = 32
 DESTROY_SLOTS = 16
 PREPARE_SECONDS = 120.0
@@ -80,16 +82,23 @@ class BackendHost:
             Remover(runtime, self.backend, settings.installation_id),
         )
         self._inspector = Inspector(runtime, self.backend, settings.installation_id)
+        self._stocktaker = Stocktaker(
+            runtime, self.backend, settings.installation_id, kind.value, place, self.inspect
+        )
         self._announcement = _announcement(self._machine, options) if kind.is_local else None
         self._stopped = threading.Event()
-        self._beats = threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True)
+        self._regular = (
+            threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True),
+            threading.Thread(target=self._take_stock_until_stopped, name="stock", daemon=True),
+        )
 
     def open(self) -> None:
         """Prepare the backend, announce the machine, and take what waits already."""
         self._prepare()
         if self._announcement is not None:
             machine_life.announce(self._runtime, self._announcement)
-        self._beats.start()
+        for thread in self._regular:
+            thread.start()
         self.starts.prime()
         self.destroys.prime()
 
@@ -131,6 +140,13 @@ class BackendHost:
                 log.warning("no heartbeat while the database is away", error=str(error))
             except KiciError:
                 log.exception("heartbeat failed")
+
+    def _take_stock_until_stopped(self) -> None:
+        while not self._stopped.wait(STOCK_SECONDS):
+            try:
+                self._stocktaker()
+            except KiciError as error:
+                log.warning("no stock taken", error=str(error))
 
     def _beat(self) -> None:
         busy = self.starts.busy or self.destroys.busy

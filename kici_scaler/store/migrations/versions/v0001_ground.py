@@ -46,6 +46,12 @@ CREATE TABLE duties (
     ticked_at timestamptz NOT NULL
 );
 
+CREATE TABLE observation (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    watched_at timestamptz NOT NULL,
+    grace_until timestamptz NOT NULL
+);
+
 CREATE TABLE audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -262,7 +268,7 @@ CREATE INDEX events_at ON events (at);
 
 TABLES = (
     "events", "outcomes", "agent_tokens", "agents", "spawns", "scale_requests", "gateways",
-    "machines", "audit", "duties", "settings", "scaler_states", "config_revisions",
+    "machines", "audit", "observation", "duties", "settings", "scaler_states", "config_revisions",
 )  # fmt: skip
 
 

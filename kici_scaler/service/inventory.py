@@ -1,0 +1,36 @@
+"""Rows against reality: which compute on a machine no row stands for.
+
+The rows are read after the machine was listed as well as before: a row that appears in
+between protects its compute. A list that failed, or a database that does not answer,
+blames nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import inspections
+from kici_scaler.store.engine import transaction
+
+RECLAIM_GRACE_SECONDS = 60.0
+"""How old compute without a row must be before it is removed."""
+
+
+def without_row(runtime: Runtime, agent_ids: Iterable[str]) -> frozenset[str]:
+    """Of these agents, those that no row stands for.
+
+    Raises:
+        DatabaseUnreachable: nothing may be concluded.
+    """
+    wanted = list(agent_ids)
+    if not wanted:
+        return frozenset()
+    with transaction(runtime.engine) as connection:
+        return frozenset(wanted) - inspections.known(connection, wanted)
+
+
+def unseen_here(runtime: Runtime, *, backend_type: str, machine_id: str | None) -> Sequence[str]:
+    """Agents whose compute should be on this machine and whom nobody sees."""
+    with transaction(runtime.engine) as connection:
+        return inspections.unseen_here(connection, backend_type=backend_type, machine_id=machine_id)

@@ -1,0 +1,86 @@
+"""Taking stock of a machine: compute without a row is reclaimed, rows without compute told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from kici_scaler.service import inventory
+from kici_scaler.service.runtime import Runtime
+from workers.contract import Backend, ComputeRef, Deadline, FoundCompute
+from workers.errors import BackendError, NotDone
+
+log = structlog.get_logger(__name__)
+
+LIST_SECONDS = 60.0
+RECLAIM_SECONDS = 60.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What one stocktaking found and did."""
+
+    found: int = 0
+    reclaimed: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stocktaker:
+    """Compares what a backend really holds with the rows.
+
+    Args:
+        inspect: looks at the compute of agents nobody sees; returns how many had ended.
+        now: the machine's clock, which compute is dated by.
+    """
+
+    runtime: Runtime
+    backend: Backend
+    installation_id: str
+    backend_type: str
+    machine_id: str | None
+    inspect: Callable[[list[str]], int]
+    now: Callable[[], datetime] = _now
+
+    def __call__(self) -> Stock:
+        """One stocktaking; a machine that cannot be listed in full changes nothing."""
+        try:
+            found = self.backend.inventory(self.installation_id, Deadline.after(LIST_SECONDS))
+        except NotDone as error:
+            log.warning("machine could not be listed; nothing concluded", error=str(error))
+            return Stock()
+        orphans = inventory.without_row(self.runtime, [each.agent_id for each in found])
+        reclaimed = sum(self._reclaim(each) for each in found if each.agent_id in orphans)
+        here = {each.agent_id for each in found if each.running}
+        unseen = inventory.unseen_here(
+            self.runtime, backend_type=self.backend_type, machine_id=self.machine_id
+        )
+        missing = [agent_id for agent_id in unseen if agent_id not in here]
+        return Stock(len(found), reclaimed, self.inspect(missing) if missing else 0)
+
+    def _reclaim(self, compute: FoundCompute) -> bool:
+        grace = timedelta(seconds=inventory.RECLAIM_GRACE_SECONDS)
+        if self.now() - compute.created_at < grace:
+            return False
+        reference = ComputeRef(
+            self.installation_id,
+            compute.scaler,
+            compute.agent_id,
+            compute.lease_token,
+            compute.ref,
+        )
+        try:
+            removed = self.backend.reclaim(reference, Deadline.after(RECLAIM_SECONDS))
+        except BackendError as error:
+            log.warning("orphan not removed yet", agent_id=compute.agent_id, error=str(error))
+            return False
+        if removed:
+            log.warning("removed compute that no row stands for", agent_id=compute.agent_id)
+        return removed
