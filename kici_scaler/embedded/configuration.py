@@ -8,7 +8,8 @@ from typing import Final
 
 from kici_scaler import scalers_file
 from kici_scaler.domain.scalers import BackendType
-from kici_scaler.service import revisions
+from kici_scaler.service import reload, revisions
+from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.engine import make_engine, transaction
 
 WITHOUT_SCALERS: Final = (BackendType.BARE_METAL.value,)
@@ -43,7 +44,8 @@ def activate(database_url: str, file: Path | None, directory: Path | None) -> Ac
     warnings: tuple[str, ...] = ()
     try:
         if file is not None:
-            warnings = revisions.activate_file(engine, file, directory, author="up").warnings
+            candidate = reload.read(engine, file, directory)
+            warnings = reload.apply(Runtime(engine, owner="up"), candidate, author="up").warnings
         with transaction(engine) as connection:
             cluster = revisions.active(connection).cluster
     finally:

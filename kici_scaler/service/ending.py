@@ -108,6 +108,11 @@ def give_back_reserved(
     agent_ids = endings.reserved_where_nothing_starts(
         connection, machine_id=machine_id, stale_seconds=stale_seconds
     )
+    return give_back(connection, agent_ids, why=why)
+
+
+def give_back(connection: Connection, agent_ids: Sequence[str], *, why: str) -> Effects:
+    """Withdraw these reservations; their jobs wait again, and it counts against nobody."""
     if not agent_ids:
         return Effects()
     withdrawn = endings.withdraw(connection, agent_ids)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import duties, events, gateways, outcomes, request_ends, settings, tokens
+from kici_scaler.store import (
+    duties,
+    events,
+    gateways,
+    outcomes,
+    request_ends,
+    retiring,
+    settings,
+    tokens,
+)
 from kici_scaler.store.engine import transaction
 
 DUTY = "retention"
@@ -26,5 +35,6 @@ def forget(runtime: Runtime) -> Mapping[str, int] | None:
             ),
             "events": events.purge(connection, older_seconds=windows.event_retention_seconds),
             "tokens": tokens.purge_expired(connection),
+            "scalers": len(retiring.forget_gone(connection)),
             "gateways": gateways.purge(connection, older_seconds=GATEWAY_RETENTION_SECONDS),
         }

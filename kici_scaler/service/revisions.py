@@ -1,23 +1,17 @@
-"""The configuration that decides now, and how a new one takes over.
-
-Crash table: activation is one transaction; a process killed before its commit changes
-nothing, one killed after it leaves the new revision active for everybody.
-"""
+"""The configuration that decides now, parsed once a process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import Cluster
-from kici_scaler.scalers_file import cluster_from_document, load
-from kici_scaler.store import revisions, section
-from kici_scaler.store.engine import transaction
+from kici_scaler.scalers_file import cluster_from_document
+from kici_scaler.store import revisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +20,6 @@ class Revision:
 
     id: int
     cluster: Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """What activating a file did: nothing when the same document was active already."""
-
-    revision_id: int
-    changed: bool
-    warnings: tuple[str, ...]
 
 
 EMPTY = Revision(0, Cluster())
@@ -70,31 +55,3 @@ def table_of(revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]) 
             _tables.pop(next(iter(_tables)))
         _tables[key] = table
     return table
-
-
-def activate_file(
-    engine: Engine, path: Path, directory: Path | None = None, *, author: str
-) -> Activation:
-    """Validate a scaler file and make it the active revision.
-
-    Raises:
-        InvalidScalerFile: it breaks rules; nothing changed.
-        UnreadableScalerFile: it cannot be read; nothing changed.
-        DatabaseUnreachable: nothing is known to have changed.
-    """
-    loaded = load(path, directory)
-    warnings = tuple(str(each) for each in loaded.warnings)
-    with transaction(engine) as connection:
-        section.bound_waits(connection, 10.0)
-        section.enter(connection)
-        current = revisions.active_id(connection)
-        if current is not None and revisions.active_digest(connection) == loaded.digest:
-            return Activation(current, changed=False, warnings=warnings)
-        revision_id = revisions.activate(
-            connection,
-            document=loaded.document,
-            digest=loaded.digest,
-            source=str(path),
-            author=author,
-        )
-    return Activation(revision_id, changed=True, warnings=warnings)

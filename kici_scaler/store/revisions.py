@@ -10,6 +10,7 @@ from typing import cast
 
 from sqlalchemy import Connection
 
+from kici_scaler.errors import NotFound
 from kici_scaler.store.bulk import sql
 
 
@@ -33,11 +34,26 @@ def active_id(connection: Connection) -> int | None:
 
 
 def document(connection: Connection, revision_id: int) -> Mapping[str, object]:
-    """The stored document of a revision."""
-    row = connection.execute(
+    """The stored document of a revision.
+
+    Raises:
+        NotFound: there is no such revision.
+    """
+    stored = connection.execute(
         sql("SELECT document FROM config_revisions WHERE id = :id"), {"id": revision_id}
+    ).scalar_one_or_none()
+    if stored is None:
+        raise NotFound(f"there is no revision {revision_id} of the configuration")
+    return cast("Mapping[str, object]", stored)
+
+
+def digest(connection: Connection, revision_id: int) -> str:
+    """The digest of a stored document."""
+    return str(
+        connection.execute(
+            sql("SELECT digest FROM config_revisions WHERE id = :id"), {"id": revision_id}
+        ).scalar_one()
     )
-    return cast("Mapping[str, object]", row.scalar_one())
 
 
 def active_digest(connection: Connection) -> str | None:

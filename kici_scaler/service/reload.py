@@ -1,0 +1,204 @@
+"""A new configuration takes over: plan, validate, commit, and let what left drain.
+
+Everything happens in one transaction that holds the admission lock, so every decision is
+made under one revision from start to end, and intake waits for it no longer than for any
+other admission.
+
+Crash table: `kill -9` before COMMIT changes nothing; after it, the new revision is active
+for everybody, and hints that were not sent are repeated by the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+
+from kici_scaler.domain.reload import Bucket, ReloadPlan, plan_reload
+from kici_scaler.domain.scalers import Cluster
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.errors import Conflict, InvalidInput
+from kici_scaler.scalers_file import LoadedFile, load
+from kici_scaler.service import ending, revisions
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import audit, retiring, section, settings
+from kici_scaler.store import revisions as revision_rows
+from kici_scaler.store.engine import transaction
+
+SECTION_SECONDS = 10.0
+"""A reload may wait longer for its turn than an admission; it holds the lock as briefly."""
+
+
+class ReloadRejected(InvalidInput):
+    """The new configuration cannot take over; nothing changed."""
+
+
+class ReloadOvertaken(Conflict):
+    """Another reload took over meanwhile; nothing of this one was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A validated configuration on its way in, and the revision it was planned against."""
+
+    document: Mapping[str, object]
+    digest: str
+    cluster: Cluster
+    source: str
+    warnings: tuple[str, ...] = ()
+    expected: int | None = field(default=None)
+    """Refuse when another revision is active by then; None takes over from whatever is."""
+
+    @classmethod
+    def of(cls, loaded: LoadedFile, source: str, expected: int | None = None) -> Candidate:
+        warnings = tuple(str(each) for each in loaded.warnings)
+        return cls(loaded.document, loaded.digest, loaded.cluster, source, warnings, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload did, or (`applied` False) would do."""
+
+    revision_id: int
+    plan: ReloadPlan
+    warnings: tuple[str, ...]
+    applied: bool
+    drained: Mapping[str, int] = field(default_factory=dict)
+    """Live spawns by scaler that leaves the file, at that moment."""
+
+
+def read(engine: Engine, path: Path, directory: Path | None = None) -> Candidate:
+    """Read and validate a scaler file, to be planned against what is active now.
+
+    Raises:
+        InvalidScalerFile, UnreadableScalerFile: nothing changed.
+    """
+    with transaction(engine) as connection:
+        expected = revision_rows.active_id(connection)
+    return Candidate.of(load(path, directory), str(path), expected)
+
+
+def plan(engine: Engine, candidate: Candidate) -> Reloaded:
+    """What `apply` would do; has no write path.
+
+    Raises:
+        ReloadRejected: it would be rejected.
+    """
+    with transaction(engine) as connection:
+        current = revisions.active(connection)
+        planned = _plan(connection, current.cluster, candidate)
+        drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
+    return Reloaded(current.id, planned, candidate.warnings, applied=False, drained=drained)
+
+
+def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
+    """Make the candidate the active revision.
+
+    Raises:
+        ReloadRejected: everything that stands against it, at once; nothing changed.
+        ReloadOvertaken: another reload won; nothing changed.
+    """
+    with transaction(runtime.engine) as connection:
+        section.bound_waits(connection, SECTION_SECONDS)
+        section.enter(connection)
+        current = revisions.active(connection)
+        _refuse_overtaken(candidate, current.id)
+        planned = _plan(connection, current.cluster, candidate)
+        if current.id and revision_rows.active_digest(connection) == candidate.digest:
+            return Reloaded(current.id, planned, candidate.warnings, applied=False)
+        revision_id = revision_rows.activate(
+            connection,
+            document=candidate.document,
+            digest=candidate.digest,
+            source=candidate.source,
+            author=author,
+        )
+        removed = planned.named(Bucket.REMOVED)
+        drained = retiring.live_counts(connection, removed)
+        effects = _let_go(connection, removed, current.id)
+        retiring.take_back(connection, [each.name for each in candidate.cluster.scalers])
+        audit.record(
+            connection,
+            author,
+            "reload",
+            f"revision {revision_id}",
+            {"source": candidate.source, "removed": removed},
+        )
+    for each in effects:
+        ending.announce(runtime, each)
+    runtime.hints.admit()
+    return Reloaded(revision_id, planned, candidate.warnings, applied=True, drained=drained)
+
+
+def roll_back(runtime: Runtime, revision_id: int, *, author: str) -> Reloaded:
+    """Activate the document of an earlier revision again, as a new revision.
+
+    Raises:
+        NotFound: there is no such revision.
+        ReloadRejected, ReloadOvertaken: as for `apply`.
+    """
+    with transaction(runtime.engine) as connection:
+        expected = revision_rows.active_id(connection)
+        document = revision_rows.document(connection, revision_id)
+        digest = revision_rows.digest(connection, revision_id)
+        cluster = revisions.by_id(connection, revision_id).cluster
+    candidate = Candidate(
+        document, digest, cluster, f"rollback to revision {revision_id}", (), expected
+    )
+    return apply(runtime, candidate, author=author)
+
+
+def _refuse_overtaken(candidate: Candidate, current: int) -> None:
+    if candidate.expected is not None and candidate.expected != current:
+        raise ReloadOvertaken(
+            f"revision {current} took over while this configuration was being read",
+            hint="look at `kici-scaler config history`, then reload again",
+        )
+
+
+def _plan(connection: Connection, current: Cluster, candidate: Candidate) -> ReloadPlan:
+    leaving = retiring.all_retiring(connection)
+    planned = plan_reload(current, candidate.cluster, leaving)
+    rejections = [*planned.rejections, *_changed_types(connection, leaving, candidate.cluster)]
+    if rejections:
+        raise ReloadRejected("the reload is rejected: " + "; ".join(rejections))
+    return planned
+
+
+def _changed_types(connection: Connection, leaving: Mapping[str, int], new: Cluster) -> list[str]:
+    """Scalers that come back under another type while agents of the old one still live."""
+    found = []
+    for name, revision_id in leaving.items():
+        before = revisions.by_id(connection, revision_id).cluster.scaler(name)
+        after = new.scaler(name)
+        if before is not None and after is not None and before.type is not after.type:
+            found.append(
+                f"scaler {name!r} still retires as {before.type}; it cannot come back as"
+                f" {after.type}: wait until it is gone, or give the new one a new name"
+            )
+    return found
+
+
+def _let_go(
+    connection: Connection, removed: Sequence[str], revision_id: int
+) -> list[ending.Effects]:
+    """Retire what left: what has not begun is given back, what idles goes, what runs ends."""
+    if not removed:
+        return []
+    retiring.retire(connection, removed, revision_id=revision_id)
+    windows = settings.windows(connection)
+    reserved, idle = retiring.not_needed(connection, removed)
+    why = "its scaler left the configuration"
+    return [
+        ending.give_back(connection, reserved, why=why),
+        ending.end(
+            connection,
+            idle,
+            states=(SpawnState.IDLE,),
+            reason=DestroyReason.DRAIN,
+            why=why,
+            windows=windows,
+        ),
+    ]
