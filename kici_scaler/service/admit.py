@@ -8,9 +8,8 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
@@ -25,13 +24,13 @@ from kici_scaler.domain.admission import (
     backoff_restraint,
     decide,
 )
-from kici_scaler.domain.labels import MachineFacts, agent_labels, gate
+from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
 from kici_scaler.domain.windows import Windows
-from kici_scaler.errors import KiciError
 from kici_scaler.service import revisions
 from kici_scaler.service.ports import Place, Step
+from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
 from kici_scaler.store import requests as request_rows
@@ -40,14 +39,8 @@ from kici_scaler.store.bulk import sql
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.scaler_states import ScalerStanding
 
-AGENT_ID_PREFIX = "scaler-"
-"""Ids that start with this were minted here, and only have agents while a spawn row lives."""
 PASS_SECONDS = 2.0
 PER_SCALER = 500
-
-
-class AgentIdsExhausted(KiciError):
-    """Every agent id that was drawn is taken, which chance cannot explain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +50,6 @@ class Pass:
     admitted: int
     refused: int
     places: frozenset[Place]
-
-
-def mint_agent_id(backend_type: BackendType) -> str:
-    """`scaler-<type>-<12 lower-case hex>`; unique by primary key, drawn again on conflict."""
-    return f"{AGENT_ID_PREFIX}{backend_type.value}-{secrets.token_hex(6)}"
 
 
 def run_pass(runtime: Runtime) -> Pass:
@@ -100,11 +88,20 @@ def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str
     admitted = [each for each in decisions if isinstance(each, Admit)]
     refused = [each for each in decisions if isinstance(each, Refuse)]
     if admitted:
-        timeouts = settings.spawn_timeouts(connection)
-        rows = [
-            _new_spawn(each, situation, revision.id, owner, windows, timeouts) for each in admitted
-        ]
-        _reserve(connection, admitted, rows, windows)
+        rows = Reservations(
+            situation, revision.id, owner, windows, settings.spawn_timeouts(connection)
+        )
+        reserve(
+            connection,
+            [
+                rows.row(each.scaler, each.label_set, each.machine_id, each.shape, each.request)
+                for each in admitted
+            ],
+            hint_after=windows.hint_after_seconds,
+        )
+        request_rows.assign(
+            connection, ((each.request.job_id, each.scaler.name) for each in admitted)
+        )
     _write_reasons(connection, refused)
     return Pass(len(admitted), len(refused), _places(admitted))
 
@@ -170,64 +167,6 @@ def _restraints(connection: Connection, windows: Windows) -> dict[str, Restraint
                 name, row.backoff_seconds, row.failure_streak, int(windows.failure_limit)
             )
     return restraints
-
-
-def _reserve(
-    connection: Connection,
-    admitted: Sequence[Admit],
-    rows: Sequence[spawns.NewSpawn],
-    windows: Windows,
-) -> None:
-    left = list(rows)
-    for _ in range(16):
-        stored = spawns.insert(connection, left, hint_after=windows.hint_after_seconds)
-        left = [
-            replace(each, agent_id=mint_agent_id(BackendType(each.backend_type)))
-            for each in left
-            if each.agent_id not in stored
-        ]
-        if not left:
-            break
-    else:
-        raise AgentIdsExhausted
-    request_rows.assign(connection, ((each.request.job_id, each.scaler.name) for each in admitted))
-
-
-def _new_spawn(
-    admit: Admit,
-    situation: Situation,
-    revision_id: int,
-    owner: str,
-    windows: Windows,
-    timeouts: dict[str, float],
-) -> spawns.NewSpawn:
-    scaler, label_set, request = admit.scaler, admit.label_set, admit.request
-    facts = situation.facts_of(admit.machine_id)
-    return spawns.NewSpawn(
-        agent_id=mint_agent_id(scaler.type),
-        scaler=scaler.name,
-        backend_type=scaler.type.value,
-        revision_id=revision_id,
-        label_set_index=label_set.index,
-        label_set=label_set.labels,
-        agent_labels=agent_labels(scaler, label_set, facts),
-        gate=tuple(sorted(gate(scaler, label_set, facts))),
-        roles=tuple(sorted(role.value for role in scaler.roles)),
-        targets=scaler.provisioning_targets,
-        machine_id=admit.machine_id,
-        pool=scaler.machine_pool if scaler.type.is_local else None,
-        warm=False,
-        spawn_slots=scaler.max_concurrent_spawns,
-        spawn_timeout_seconds=timeouts.get(request.org or "", windows.spawn_timeout_seconds),
-        cpu_millis=admit.shape.requests.cpu_millis,
-        memory_bytes=admit.shape.requests.memory_bytes,
-        limit_cpu_millis=admit.shape.limits.cpu_millis,
-        limit_memory_bytes=admit.shape.limits.memory_bytes,
-        job_id=request.job_id,
-        run_id=request.run_id,
-        org=request.org,
-        owner=owner,
-    )
 
 
 def _write_reasons(connection: Connection, refused: Sequence[Refuse]) -> None:

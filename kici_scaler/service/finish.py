@@ -16,7 +16,7 @@ from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import events, request_ends, requests, settings
+from kici_scaler.store import agents, events, request_ends, requests, settings
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 
@@ -71,11 +71,16 @@ def finish(
 ) -> bool:
     """Store the true result and send the agent away; True when it may be acknowledged.
 
-    A result for a job that is over already is acknowledged too: the agent need not keep it.
+    A result for a job that is over already, or that went to another agent, is acknowledged
+    too and changes nothing of it: the agent need not keep it.
     """
     state = ENDS.get(str(result.get("status")), RequestState.FAILED)
     with transaction(runtime.engine) as connection:
-        done = request_ends.finish(connection, job_id=job_id, state=state, result=result)
+        spawn = agents.lock_spawn(connection, agent_id)
+        is_its_own = spawn is not None and spawn.job_id == job_id
+        done = is_its_own and request_ends.finish(
+            connection, job_id=job_id, state=state, result=result
+        )
         if not done and job_id not in requests.find(connection, [job_id]):
             return False
         effects = ending.end(

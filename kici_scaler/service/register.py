@@ -15,7 +15,7 @@ from enum import StrEnum
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import CAN_REGISTER, ENDING, SpawnState
-from kici_scaler.service.admit import AGENT_ID_PREFIX
+from kici_scaler.service.reservations import AGENT_ID_PREFIX
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents, events, gateways, outcomes, scaler_states, settings, tokens
 from kici_scaler.store.agents import SpawnFacts
@@ -180,13 +180,19 @@ def disconnected(runtime: Runtime, gateway: str, agent_id: str, connection_numbe
     Raises:
         DatabaseUnreachable: the incarnation's next heartbeats settle it instead.
     """
+    return agent_id in disconnected_many(runtime, gateway, [(agent_id, connection_number)])
+
+
+def disconnected_many(
+    runtime: Runtime, gateway: str, connections: Sequence[tuple[str, int]]
+) -> frozenset[str]:
+    """The same for several sockets (agent id, connection number) in one transaction."""
     with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
         return agents.disconnect(
             connection,
-            agent_id=agent_id,
             gateway=gateway,
-            connection_number=connection_number,
+            connections=connections,
             settle_seconds=windows.settle_seconds,
         )
 

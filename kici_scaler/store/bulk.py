@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 
+class DataclassInstance(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
 def as_rows(rows: Iterable[Mapping[str, object]]) -> str:
     """JSON text for a `jsonb_to_recordset(CAST(:rows AS jsonb))` source."""
     return json.dumps(list(rows), separators=(",", ":"), default=str)
+
+
+def records(items: Iterable[DataclassInstance]) -> str:
+    """The same for dataclasses of one type, by the names of their fields.
+
+    Values are taken as they are: copying them deeply costs more than the statement.
+    """
+    rows = list(items)
+    if not rows:
+        return "[]"
+    names = [each.name for each in fields(rows[0])]
+    return as_rows({name: getattr(row, name) for name in names} for row in rows)
 
 
 def sql(statement: str, *text_arrays: str) -> TextClause:

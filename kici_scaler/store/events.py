@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import as_rows, sql
+from kici_scaler.store.bulk import records, sql
 
 
 class EventType(StrEnum):
@@ -50,7 +50,7 @@ class EventRow:
 
 def record(connection: Connection, events: Iterable[NewEvent]) -> None:
     """Append events in the given order."""
-    rows = [asdict(each) for each in events]
+    rows = list(events)
     if rows:
         connection.execute(
             sql("""
@@ -59,7 +59,7 @@ def record(connection: Connection, events: Iterable[NewEvent]) -> None:
                 FROM jsonb_to_recordset(CAST(:rows AS jsonb))
                   AS e(type text, agent_id text, job_id text, run_id text, detail text)
             """),
-            {"rows": as_rows(rows)},
+            {"rows": records(rows)},
         )
 
 

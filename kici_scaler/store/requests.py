@@ -7,7 +7,7 @@ cancellation that arrives first leaves a tombstone that the request then meets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -15,7 +15,7 @@ from sqlalchemy.engine import Row
 
 from kici_scaler.domain.request import RequestState, WaitCode, Waiting
 from kici_scaler.domain.scalers import Amount, Resources, Role
-from kici_scaler.store.bulk import as_rows, sql
+from kici_scaler.store.bulk import as_rows, records, sql
 
 Json = dict[str, object]
 
@@ -107,7 +107,7 @@ _INSERT = sql("""
 
 def insert(connection: Connection, requests: Iterable[NewRequest]) -> frozenset[str]:
     """Store new requests as waiting; returns the job ids that were not there yet."""
-    rows = connection.execute(_INSERT, {"rows": as_rows(asdict(each) for each in requests)})
+    rows = connection.execute(_INSERT, {"rows": records(requests)})
     return frozenset(rows.scalars())
 
 
@@ -220,7 +220,7 @@ def record_reasons(connection: Connection, standings: Iterable[Standing]) -> Non
               AS d(job_id text, code text, reason text, scaler text, over boolean)
             WHERE r.job_id = d.job_id AND r.state = 'waiting'
         """),
-        {"rows": as_rows(asdict(each) for each in standings)},
+        {"rows": records(standings)},
     )
 
 

@@ -7,14 +7,14 @@ any process can act on it without the configuration that made it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.usage import Held
-from kici_scaler.store.bulk import as_rows, sql
+from kici_scaler.store.bulk import records, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def insert(
 
     `hint_after` seconds later the sweep repeats the hint, should it have been lost.
     """
-    rows = as_rows(asdict(each) for each in spawns)
+    rows = records(spawns)
     stored = connection.execute(_INSERT, {"rows": rows, "hint_after": hint_after})
     return frozenset(stored.scalars())
 

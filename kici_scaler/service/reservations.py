@@ -1,0 +1,111 @@
+"""The spawn rows that reservations become; each says all a later actor needs to know."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.admission import Situation
+from kici_scaler.domain.labels import Offer, offer
+from kici_scaler.domain.request import Waiting
+from kici_scaler.domain.resources import Shape
+from kici_scaler.domain.scalers import BackendType, LabelSet, Scaler
+from kici_scaler.domain.windows import Windows
+from kici_scaler.errors import KiciError
+from kici_scaler.store import spawns
+from kici_scaler.store.spawns import NewSpawn
+
+AGENT_ID_PREFIX = "scaler-"
+"""Ids that start with this were minted here, and only have agents while a spawn row lives."""
+MOST_DRAWS = 16
+
+
+class AgentIdsExhausted(KiciError):
+    """Every agent id that was drawn is taken, which chance cannot explain."""
+
+
+def mint_agent_id(backend_type: BackendType) -> str:
+    """`scaler-<type>-<12 lower-case hex>`; unique by primary key, drawn again on conflict."""
+    return f"{AGENT_ID_PREFIX}{backend_type.value}-{secrets.token_hex(6)}"
+
+
+@dataclass(slots=True)
+class Reservations:
+    """Makes the rows of one decision; what a label set offers is worked out once."""
+
+    situation: Situation
+    revision_id: int
+    owner: str
+    windows: Windows
+    spawn_timeouts: dict[str, float]
+    """Seconds, of the organisations that have their own."""
+    _offers: dict[tuple[str, int, str | None], Offer] = field(default_factory=dict)
+
+    def row(
+        self,
+        scaler: Scaler,
+        label_set: LabelSet,
+        machine_id: str | None,
+        shape: Shape,
+        request: Waiting | None,
+    ) -> NewSpawn:
+        """A spawn for a request, or a warm one."""
+        its = self._offer(scaler, label_set, machine_id)
+        org = None if request is None else request.org
+        return NewSpawn(
+            agent_id=mint_agent_id(scaler.type),
+            scaler=scaler.name,
+            backend_type=scaler.type.value,
+            revision_id=self.revision_id,
+            label_set_index=label_set.index,
+            label_set=label_set.labels,
+            agent_labels=its.agent,
+            gate=tuple(sorted(its.gate)),
+            roles=tuple(sorted(role.value for role in scaler.roles)),
+            targets=scaler.provisioning_targets,
+            machine_id=machine_id,
+            pool=scaler.machine_pool if scaler.type.is_local else None,
+            warm=request is None,
+            spawn_slots=scaler.max_concurrent_spawns,
+            spawn_timeout_seconds=self.spawn_timeouts.get(
+                org or "", self.windows.spawn_timeout_seconds
+            ),
+            cpu_millis=shape.requests.cpu_millis,
+            memory_bytes=shape.requests.memory_bytes,
+            limit_cpu_millis=shape.limits.cpu_millis,
+            limit_memory_bytes=shape.limits.memory_bytes,
+            job_id=None if request is None else request.job_id,
+            run_id=None if request is None else request.run_id,
+            org=org,
+            owner=self.owner,
+        )
+
+    def _offer(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Offer:
+        key = (scaler.name, label_set.index, machine_id)
+        found = self._offers.get(key)
+        if found is None:
+            found = offer(scaler, label_set, self.situation.facts_of(machine_id))
+            self._offers[key] = found
+        return found
+
+
+def reserve(connection: Connection, rows: Sequence[NewSpawn], *, hint_after: float) -> None:
+    """Insert spawns; an agent id that is taken is drawn again.
+
+    Raises:
+        AgentIdsExhausted: sixteen draws in a row were taken.
+    """
+    left = list(rows)
+    for _ in range(MOST_DRAWS):
+        stored = spawns.insert(connection, left, hint_after=hint_after)
+        left = [
+            replace(row, agent_id=mint_agent_id(BackendType(row.backend_type)))
+            for row in left
+            if row.agent_id not in stored
+        ]
+        if not left:
+            return
+    raise AgentIdsExhausted
