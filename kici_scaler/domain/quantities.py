@@ -5,7 +5,6 @@ Memory is counted in bytes and always in powers of 1024; CPUs in thousandths.
 
 from __future__ import annotations
 
-import math
 import re
 from decimal import ROUND_CEILING, Decimal
 
@@ -47,14 +46,14 @@ def parse_memory(text: str) -> int:
 
 
 def format_memory(bytes_: int) -> str:
-    """The shortest memory text that `parse_memory` reads back as exactly this many bytes."""
-    unit, scale = _UNITS[0], 1024
-    for power, name in enumerate(_UNITS[1:], start=2):
-        if bytes_ == 0 or bytes_ % 1024**power:
-            break
-        unit, scale = name, 1024**power
-    number = Decimal(bytes_) / scale
-    return f"{number.normalize():f}{unit}"
+    """A short memory text that `parse_memory` reads back as exactly this many bytes.
+
+    In the largest unit that needs at most two decimals: `2.5Gi`, `1Ti`, `1000.25Mi`.
+    """
+    for power, unit in reversed(list(enumerate(_UNITS, start=1))):
+        if bytes_ >= 1024**power and bytes_ * 100 % 1024**power == 0:
+            return f"{(Decimal(bytes_) / 1024**power).normalize():f}{unit}"
+    return f"{(Decimal(bytes_) / 1024).normalize():f}{_UNITS[0]}"
 
 
 def parse_cpus(value: object) -> int:
@@ -65,7 +64,7 @@ def parse_cpus(value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadQuantity(f"{_shown(value)} is not a number of CPUs: write one like 2 or 0.5")
-    if not math.isfinite(value) or not 0 < value <= MOST_CPUS:
+    if not 0 < value <= MOST_CPUS:
         raise BadQuantity(f"{_shown(value)} CPUs: must be above 0 and at most {MOST_CPUS}")
     return millis_of(value)
 
@@ -83,5 +82,7 @@ def format_cpus(millis: int) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > MOST_BYTES:
         return "a number that large"
+    if not isinstance(value, str | int | float):
+        return f"a {type(value).__name__}"
     text = repr(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

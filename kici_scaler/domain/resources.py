@@ -126,7 +126,7 @@ def beyond_cap(need: Need, cap: Cap, whose: str) -> str | None:
         return f"{asked} CPUs are above {whose} cap of {most}"
     if cap.memory_bytes is not None and need.memory_bytes > cap.memory_bytes:
         asked, most = format_memory(need.memory_bytes), format_memory(cap.memory_bytes)
-        return f"{asked} of memory are above {whose} cap of {most}"
+        return f"{asked} of memory is above {whose} cap of {most}"
     return None
 
 
@@ -143,7 +143,7 @@ def _refuse_others(value: Mapping[object, object], known: set[str], place: str) 
     for key in value:
         if key not in known:
             raise BadResources(
-                f"{place}: unknown key {key!r}; known are {', '.join(sorted(known))}"
+                f"{place}: unknown key {str(key)[:40]!r}; known are {', '.join(sorted(known))}"
             )
 
 
@@ -165,7 +165,7 @@ def _parse_amount(value: object, place: str) -> Amount:
 
 def _positive_memory(value: object) -> int:
     if not isinstance(value, str):
-        raise BadQuantity(f"{str(value)[:40]} is not a memory text: write one like 512m or 4Gi")
+        raise BadQuantity("memory is a text with a unit: write one like 512m or 4Gi")
     parsed = parse_memory(value)
     if parsed <= 0:
         raise BadQuantity(f"{value!r} is no memory at all: leave it out or write more than 0")
