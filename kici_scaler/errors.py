@@ -13,7 +13,12 @@ class ExitCode(IntEnum):
     """The request was understood and refused: bad input, failed check."""
     UNREADABLE = 2
     """A file, server or setting could not be read or reached."""
+    TIMED_OUT = 124
+    """The time that was given for a job passed; it was cancelled. As `timeout` has it."""
+    NEVER_RAN = 125
+    """A job never ran, or nobody knows how it ended. As `docker run` and `env` have it."""
     INTERRUPTED = 130
+    """Ctrl-C."""
 
 
 class KiciError(Exception):
