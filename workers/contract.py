@@ -219,6 +219,7 @@ class Backend(Protocol):
 
         Raises:
             NotOwner: a call with a higher token was here.
+            NotDone: the machine could not be asked, or its record cannot be read.
             OutcomeUnknown: it could not be confirmed in time; call again.
         """
 

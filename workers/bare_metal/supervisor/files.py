@@ -102,10 +102,14 @@ class Lock:
         """A descriptor that holds the lock until every copy of it is closed.
 
         Raises:
-            Refused: `unknown`, when someone else holds it until the deadline.
+            Refused: `unknown`, when someone else holds it until the deadline; `not-done`, when
+                its file cannot be made.
         """
         while True:
-            descriptor = try_lock(self._path)
+            try:
+                descriptor = try_lock(self._path)
+            except OSError as error:
+                raise Refused("not-done", f"{self._path} cannot be locked: {error}") from error
             if descriptor is not None:
                 return descriptor
             if time.monotonic() >= self._give_up_at:

@@ -155,6 +155,12 @@ class Folder:
     def record(self, content: dict[str, Any]) -> None:
         files.write_json(self.path / "record.json", content)
 
+    def claim(self, token: int) -> None:
+        """Let the record name the lease that owns it now."""
+        record = self.record
+        if record is not None and record["token"] != token:
+            self.record = {**record, "token": token}
+
     @property
     def process(self) -> Identity | None:
         """Which process the agent is or was; None before it was forked."""
@@ -230,7 +236,7 @@ class Folder:
 
     def cause(self, last_lines: int, give_up_at: float) -> dict[str, Any]:
         """How it ended, with its last lines and its undelivered result."""
-        self._await_verdict(min(give_up_at, time.monotonic() + _SETTLE_SECONDS))
+        self._await_verdict(give_up_at)
         cause = self.exit or {
             "kind": "vanished",
             "detail": self._why_vanished(),
@@ -240,7 +246,10 @@ class Folder:
         return {**cause, "log_tail": self.tail(last_lines), "spool": self._spool()}
 
     def _await_verdict(self, give_up_at: float) -> None:
-        while self.exit is None and self.has_monitor and time.monotonic() < give_up_at:
+        patience = min(give_up_at, time.monotonic() + _SETTLE_SECONDS)
+        while self.exit is None and self.has_monitor:
+            if time.monotonic() >= patience:
+                raise Refused("unknown", f"how {self.agent_id} ended is not written down yet")
             time.sleep(_POLL_SECONDS)
 
     def _why_vanished(self) -> str:

@@ -67,7 +67,7 @@ def _run(folder: Folder, order: Order, lock: int, report: int) -> None:
         speak.say({"failed": f"{order.command[0]} cannot be started: {error}", "code": code})
         return
     speak.say({"started": True})
-    Watch(folder, born, order.log_bytes).until_over(lambda: speak.say({"ended": True}))
+    Watch(folder, born, order.log_bytes).until_over(lambda cause: speak.say({"ended": cause}))
 
 
 def _keep_only(wanted: set[int]) -> None:
@@ -123,20 +123,17 @@ class Watch:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
-    def until_over(self, tell_ended: Callable[[], None]) -> None:
+    def until_over(self, tell_ended: Callable[[dict[str, Any]], None]) -> None:
         """Return once nothing of the agent lives; `tell_ended` is called when it itself ended."""
-        told = False
-        while self._has_children():
+        is_told = False
+        while self._has_children() or not is_told:
+            if self._cause is not None and not is_told:
+                tell_ended(self._cause)
+                is_told = True
             if self._cause is not None:
-                if not told:
-                    tell_ended()
-                    told = True
                 self._kill_leftovers()
             self._wait()
             self._drain()
-        self._drain()
-        if not told:
-            tell_ended()
 
     def _wait(self) -> None:
         readers = [self._woken] if self._reader is None else [self._woken, self._reader]

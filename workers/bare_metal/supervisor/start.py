@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cgroups, files, monitor
-from .folder import Folder, Phase, Root
+from .folder import Fence, Folder, Phase, Root
 from .order import Order
 from .refusal import Refused
 
@@ -29,14 +29,15 @@ def start(root: Root, content: dict[str, Any], give_up_at: float) -> dict[str, A
         fence, folder = root.fence(order.agent_id), root.folder(order.agent_id)
         fence.require(order.lease_token, to_start=True)
         _require_ours(folder, order)
-        fence.raise_to(order.lease_token)
         phase = folder.settled(give_up_at)
+        if phase in (Phase.RUNNING, Phase.ENDED):
+            fence.raise_to(order.lease_token)
+            folder.claim(order.lease_token)
         if phase is Phase.RUNNING:
-            return _take_over(folder, order)
+            return {**_answer(folder), "taken_over": True, "warnings": []}
         if phase is Phase.ENDED:
             raise Refused("ended", "it has ended", cause=folder.cause(TAIL_LINES, give_up_at))
-        folder.remove()
-        return _create(folder, order, give_up_at)
+        return _create(folder, fence, order, give_up_at)
 
 
 def _require_ours(folder: Folder, order: Order) -> None:
@@ -45,21 +46,16 @@ def _require_ours(folder: Folder, order: Order) -> None:
         raise Refused("permanent", f"{order.agent_id} is another installation's")
 
 
-def _take_over(folder: Folder, order: Order) -> dict[str, Any]:
-    record = folder.record
-    if record is not None and record["token"] != order.lease_token:
-        folder.record = {**record, "token": order.lease_token}
-    return {**_answer(folder), "taken_over": True, "warnings": []}
-
-
 def _answer(folder: Folder) -> dict[str, Any]:
     process = folder.process
     return {"folder": str(folder.path), "process": process.as_json() if process else None}
 
 
-def _create(folder: Folder, order: Order, give_up_at: float) -> dict[str, Any]:
+def _create(folder: Folder, fence: Fence, order: Order, give_up_at: float) -> dict[str, Any]:
     planned = _plan_cgroups(folder, order)
     try:
+        fence.raise_to(order.lease_token)
+        folder.remove()
         _lay_out(folder, order, planned)
         warnings = _make_cgroups(folder, order, planned)
         words = _fork_monitor(folder, order, give_up_at)
@@ -71,7 +67,8 @@ def _create(folder: Folder, order: Order, give_up_at: float) -> dict[str, Any]:
         _await_no_monitor(folder, give_up_at)
         folder.remove()
         raise Refused(str(outcome["code"]), str(outcome["failed"]))
-    if "ended" in outcome:
+    # One that ended without an error may have served its job already: that is no failure here.
+    if "ended" in outcome and outcome["ended"]["exit_code"] != 0:
         raise Refused("ended", "it ended at once", cause=folder.cause(TAIL_LINES, give_up_at))
     return {**_answer(folder), "taken_over": False, "warnings": warnings}
 
