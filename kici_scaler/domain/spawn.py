@@ -67,6 +67,7 @@ A = Actor
 EDGES: tuple[Edge, ...] = (
     Edge(S.RESERVED, S.SPAWNING, (A.BACKEND_WORKER,), "a spawn slot is free and the row is taken"),
     Edge(S.RESERVED, None, (A.SWEEP, A.ADMISSION, A.OPERATOR), "no longer wanted; nothing exists"),
+    Edge(S.SPAWNING, None, (A.BACKEND_WORKER,), "its machine has no room; nothing was made"),
     Edge(S.SPAWNING, S.BOOTING, (A.BACKEND_WORKER,), "the compute was created and recorded"),
     Edge(S.SPAWNING, S.IDLE, (A.GATEWAY,), "its agent registered before the creation was recorded"),
     Edge(S.BOOTING, S.IDLE, (A.GATEWAY,), "its agent registered"),
@@ -82,7 +83,9 @@ EDGES: tuple[Edge, ...] = (
     ),
     Edge(S.DESTROYING, None, (A.BACKEND_WORKER,), "the compute is confirmed gone"),
     Edge(S.DESTROYING, S.QUARANTINED, (A.SWEEP,), "not confirmed gone within the bound"),
-    Edge(S.QUARANTINED, None, (A.BACKEND_WORKER, A.OPERATOR), "confirmed gone, or a person says so"),
+    Edge(
+        S.QUARANTINED, None, (A.BACKEND_WORKER, A.OPERATOR), "confirmed gone, or a person says so"
+    ),
 )
 
 CAN_START = frozenset({S.RESERVED})

@@ -15,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kici_scaler.domain.scalers import LabelSet, Scaler
+from kici_scaler.domain.scalers import Cap, LabelSet, Scaler
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending, revisions
 from kici_scaler.service.ports import Place
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import events, settings, starts, tokens
+from kici_scaler.store import events, machines, request_ends, settings, starts, tokens
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 from kici_scaler.store.starts import TakenStart
+
+HOLD_BACK_SECONDS = 30.0
+"""How long a machine whose pool others have filled takes no more pool users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class StartOrder:
     label_set: LabelSet
     agent_token: str = field(repr=False)
     windows: Windows = field(repr=False)
+    pool_cap: Cap | None = None
+    """What its machine pool holds at most, by the revision it was reserved under."""
 
 
 def take(
@@ -69,7 +74,9 @@ def take(
             scaler = cluster.scaler(row.scaler)
             assert scaler is not None, "a revision that reserved for a scaler contains it"
             label_set = scaler.label_sets[row.label_set_index]
-            orders.append(StartOrder(row, scaler, label_set, token.secret, windows))
+            pool = cluster.pool(row.pool) if row.pool is not None else None
+            cap = None if pool is None else pool.cap
+            orders.append(StartOrder(row, scaler, label_set, token.secret, windows, cap))
         return orders, left_some
 
 
@@ -153,6 +160,44 @@ def release(runtime: Runtime, order: StartOrder, *, pause_seconds: float) -> Non
             token=order.row.token,
             pause_seconds=pause_seconds,
         )
+
+
+def give_back(
+    runtime: Runtime, order: StartOrder, *, why: str, foreign_use: Mapping[str, object]
+) -> bool:
+    """The machine has no room after all, and nothing was made: undo the reservation whole.
+
+    The job waits again, uncounted; the machine takes no pool users for a while. False when
+    the lease was lost, or something may exist from an earlier attempt: then the spawn ends
+    the ordinary way instead.
+    """
+    row = order.row
+    with transaction(runtime.engine) as connection:
+        if row.machine_id is not None:
+            machines.hold_back(
+                connection,
+                row.machine_id,
+                row.backend_type,
+                seconds=HOLD_BACK_SECONDS,
+                foreign_use=foreign_use,
+            )
+        if starts.undo(connection, agent_id=row.agent_id, token=row.token):
+            tokens.revoke(connection, [row.agent_id])
+            jobs = [] if row.job_id is None else [row.job_id]
+            request_ends.release(connection, jobs, why=f"waits again: {why}")
+            effects = ending.Effects(requests_waiting=bool(jobs))
+        else:
+            starts.release(connection, agent_id=row.agent_id, token=row.token)
+            effects = ending.end(
+                connection,
+                [row.agent_id],
+                states=(SpawnState.SPAWNING,),
+                reason=DestroyReason.SHUTDOWN,
+                why=why,
+                windows=order.windows,
+            )
+    ending.announce(runtime, effects)
+    return bool(effects.requests_waiting or effects.ended)
 
 
 def extend_leases(runtime: Runtime) -> int:

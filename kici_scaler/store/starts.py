@@ -226,3 +226,16 @@ def release(
         {"id": agent_id, "token": token, "pause": pause_seconds},
     ).scalar_one_or_none()
     return None if state is None else SpawnState(state)
+
+
+def undo(connection: Connection, *, agent_id: str, token: int) -> bool:
+    """Delete a spawn of which this first attempt has certainly made nothing."""
+    gone = connection.execute(
+        sql("""
+            DELETE FROM spawns
+            WHERE agent_id = :id AND lease_token = :token AND state = 'spawning'
+              AND attempts = 1 AND backend_ref IS NULL
+        """),
+        {"id": agent_id, "token": token},
+    )
+    return gone.rowcount == 1

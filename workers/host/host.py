@@ -20,11 +20,13 @@ from kici_scaler.service.start import StartOrder
 from kici_scaler.store.engine import DatabaseUnreachable, transaction
 from kici_scaler.store.machines import Announcement
 from workers.contract import Backend, BackendContext, Deadline, Severity
+from workers.host.budget import Budget
 from workers.host.inspecting import Inspector
 from workers.host.pump import Pump
 from workers.host.removing import Remover
 from workers.host.starting import Starter
 from workers.host.stocktaking import Stocktaker
+from workers.ledger import MachineLedger, ledger_directory
 from workers.machine import Machine, local_machine
 from workers.registry import open_backend
 
@@ -69,17 +71,21 @@ class BackendHost:
             options.stand_ins,
         )
         place = self._machine.id if kind.is_local else None
+        ledger = MachineLedger(
+            ledger_directory(os.environ), settings.installation_id, self._machine.boot_id
+        )
+        budget = Budget(runtime, ledger, kind.value)
         self.starts: Pump[StartOrder] = Pump(
             "start",
             START_SLOTS,
             lambda most: start.take(runtime, backend_type=kind, machine_id=place, most=most),
-            Starter(runtime, self.backend, settings.installation_id, settings.agent_url),
+            Starter(runtime, self.backend, settings.installation_id, settings.agent_url, budget),
         )
         self.destroys: Pump[DestroyOrder] = Pump(
             "destroy",
             DESTROY_SLOTS,
             lambda most: destroy.take(runtime, backend_type=kind, machine_id=place, most=most),
-            Remover(runtime, self.backend, settings.installation_id),
+            Remover(runtime, self.backend, settings.installation_id, budget),
         )
         self._inspector = Inspector(runtime, self.backend, settings.installation_id)
         self._stocktaker = Stocktaker(

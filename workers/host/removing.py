@@ -13,6 +13,7 @@ from kici_scaler.service.destroy import DestroyOrder
 from kici_scaler.service.runtime import Runtime
 from workers.contract import CAPTURED_LINES, Backend, ComputeRef, Deadline, ExitCause
 from workers.errors import BackendError, NotDone, NotOwner
+from workers.host.budget import Budget
 from workers.host.persist import persist
 
 log = structlog.get_logger(__name__)
@@ -29,6 +30,7 @@ class Remover:
     runtime: Runtime
     backend: Backend
     installation_id: str
+    budget: Budget
 
     def __call__(self, order: DestroyOrder) -> None:
         """Destroy; the row goes only when the backend has confirmed that nothing is left."""
@@ -46,6 +48,7 @@ class Remover:
         except BackendError as error:
             self._postpone(order, error)
             return
+        self.budget.release(row.pool, row.agent_id)
         persist(
             lambda: destroy.confirm(self.runtime, order, exit_cause=describe(cause), log_tail=tail),
             for_seconds=APPLY_SECONDS,

@@ -27,6 +27,7 @@ from workers.contract import (
 )
 from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown
 from workers.forwarded import forwarded_environment
+from workers.host.budget import Budget
 from workers.host.persist import persist
 
 log = structlog.get_logger(__name__)
@@ -44,12 +45,15 @@ class Starter:
     backend: Backend
     installation_id: str
     gateway_url: str
+    budget: Budget
     environment: MappingProxyType[str, str] = field(
         default_factory=lambda: MappingProxyType(forwarded_environment(os.environ))
     )
 
     def __call__(self, order: StartOrder) -> None:
         """Spawn, then record what exists, what failed, or that it is not known."""
+        if not self.budget.reserve(order):
+            return
         told: list[Told] = []
         try:
             made = self.backend.spawn(
@@ -103,6 +107,7 @@ class Starter:
             return True
 
     def _created(self, order: StartOrder, ref: dict[str, str], told: list[Told]) -> None:
+        self.budget.name_compute(order, ref)
         state = persist(
             lambda: start.record_created(self.runtime, order, ref, told),
             for_seconds=order.windows.lease_seconds,
@@ -121,6 +126,7 @@ class Starter:
         )
         try:
             self.backend.reclaim(reference, Deadline.after(60))
+            self.budget.release(row.pool, row.agent_id)
         except NotOwner:
             log.info("a newer lease took the compute over", agent_id=row.agent_id)
 
