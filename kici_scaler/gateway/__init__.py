@@ -1,0 +1,1 @@
+"""The front: the agent channel, the dispatchers' and operators' HTTP interface, metrics."""

@@ -1,0 +1,112 @@
+"""The gateway as one ASGI application: the agent channel, and HTTP behind its gate."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kici_scaler.agent.protocol import PATH
+from kici_scaler.errors import KiciError
+from kici_scaler.gateway import routes_health, routes_requests
+from kici_scaler.gateway.access import Access
+from kici_scaler.gateway.agents import serve_agent
+from kici_scaler.gateway.core import Gateway
+from kici_scaler.gateway.errors import ErrorAnswer, HttpError, http_error, try_later
+from kici_scaler.gateway.gate import Gate
+from kici_scaler.gateway.life import Life
+
+_FAILURES = {
+    status: {"model": ErrorAnswer, "description": why}
+    for status, why in (
+        (400, "the request breaks a rule"),
+        (401, "no valid API key"),
+        (403, "the key is not good for this"),
+        (413, "body or payload too large"),
+        (429, "too many requests; see Retry-After"),
+        (503, "a server behind the gateway is away; see Retry-After"),
+    )
+}
+_NAMES = {404: "not-found", 405: "method-not-allowed"}
+
+
+def make_http(gateway: Gateway, life: Life) -> FastAPI:
+    """The HTTP interface alone, without its gate."""
+    app = FastAPI(
+        title="kici-scaler gateway",
+        version="1",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        responses={code: dict(told) for code, told in _FAILURES.items()},
+    )
+    app.state.gateway = gateway
+    app.state.life = life
+    for routes in (routes_health, routes_requests):
+        app.include_router(routes.router)
+    app.add_exception_handler(KiciError, _on_error)
+    app.add_exception_handler(OperationalError, _on_transient)
+    app.add_exception_handler(Exception, _on_failure)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    return app
+
+
+def make_app(gateway: Gateway, life: Life) -> ASGIApp:
+    """Everything that this process serves."""
+    http = Gate(make_http(gateway, life), Access(gateway))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await http(scope, receive, send)
+        elif scope["path"] == PATH:
+            await serve_agent(gateway, scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    return app
+
+
+def _answer(told: HttpError) -> JSONResponse:
+    return JSONResponse(told.body, status_code=told.status, headers=told.headers)
+
+
+def _on_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, KiciError)
+    return _answer(http_error(error))
+
+
+def _on_transient(_: Request, _error: Exception) -> JSONResponse:
+    return _answer(try_later("the database could not be asked in time"))
+
+
+def _on_failure(_: Request, _error: Exception) -> JSONResponse:
+    """The server logs the cause."""
+    return _answer(HttpError(500, "internal", "the gateway failed; its log says why"))
+
+
+def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    """What a body or parameter that breaks its shape is told: every problem at its path."""
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    problems = "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'][1:]) or each['loc'][0]}: {each['msg']}"
+        for each in found[:10]
+    )
+    if any(each["type"] == "string_too_long" and "sealed" in each["loc"] for each in found):
+        return _answer(
+            HttpError(413, "too-large", problems, hint="hand large inputs to the job another way")
+        )
+    return _answer(HttpError(400, "bad-request", problems))
+
+
+def _on_http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, KiciError):
+        return _answer(http_error(error.__cause__))
+    name = _NAMES.get(error.status_code, "refused")
+    return _answer(HttpError(error.status_code, name, str(error.detail)))

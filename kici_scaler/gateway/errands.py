@@ -1,0 +1,125 @@
+"""What gateways owe their agents: offers, cancellations, farewells, as the rows say.
+
+A wake-up makes it quick, a poll of the owed rows makes it certain. One query serves all
+agents woken at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from kici_scaler.agent.protocol import CloseCode, JobCancel, Shutdown
+from kici_scaler.broker import wakeups
+from kici_scaler.broker.log_stream import open_client
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.gateway.core import TRANSIENT, Gateway
+from kici_scaler.gateway.jobs import JobDesk
+from kici_scaler.gateway.session import Session
+from kici_scaler.service import gateway_life
+from kici_scaler.store.agents import Errand
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS: Final = 2.0
+OFFER_AGAIN_SECONDS: Final = 10.0
+FAREWELL_SECONDS: Final = 5.0
+"""How long an agent that was told to go, or is done, may take to close by itself."""
+
+
+class Errands:
+    """Runs them for one gateway."""
+
+    def __init__(self, gateway: Gateway, wakeup_url: str) -> None:
+        self._gateway = gateway
+        self._wakeup_url = wakeup_url
+        self._woken: set[str] = set()
+        self._wake = asyncio.Event()
+        self._look_at_all = False
+
+    async def listen(self) -> None:
+        """Collect wake-ups of the current incarnation; until cancelled."""
+        client = open_client(self._wakeup_url)
+        try:
+            async for agent_id in wakeups.listen(client, self._gateway.incarnation):
+                self.woken(agent_id)
+        finally:
+            await client.aclose()
+
+    def woken(self, agent_id: str | None) -> None:
+        """Look after this agent, or after all when None, soon."""
+        if agent_id is None:
+            self._look_at_all = True
+        else:
+            session = self._gateway.sessions.get(agent_id)
+            if session is None or session.over_at:
+                return
+            self._woken.add(agent_id)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look after agents as they are woken, and after all every `POLL_SECONDS`."""
+        loop = asyncio.get_running_loop()
+        polled_at = loop.time()
+        while True:
+            pause = polled_at + POLL_SECONDS - loop.time()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.0, pause))
+            except TimeoutError:
+                self._look_at_all = True
+            self._wake.clear()
+            agents, everyone = self._woken, self._look_at_all
+            self._woken, self._look_at_all = set(), False
+            if everyone:
+                polled_at = loop.time()
+            if len(self._gateway.sessions) and (everyone or agents):
+                await self._look(None if everyone else sorted(agents))
+
+    async def _look(self, agent_ids: list[str] | None) -> None:
+        gateway = self._gateway
+        try:
+            owed = await gateway.threads.life(
+                gateway_life.errands, gateway.runtime, gateway.incarnation, agent_ids
+            )
+        except TRANSIENT as error:
+            log.warning("errands not read; the next poll does", error=str(error))
+            return
+        for errand in owed:
+            session = gateway.sessions.get(errand.agent_id)
+            if session is not None and session.connection == errand.connection_number:
+                self._run(session, errand)
+
+    def _run(self, session: Session, errand: Errand) -> None:
+        now = asyncio.get_running_loop().time()
+        if errand.state is SpawnState.IDLE:
+            self._offer(session, errand, now)
+        elif errand.state is SpawnState.BUSY:
+            self._cancel(session, errand)
+        elif session.over_at and now < session.over_at + FAREWELL_SECONDS:
+            return
+        elif not session.told_at and not session.over_at:
+            session.told_at = now
+            reason = errand.destroy_reason or "shutdown"
+            session.do("tell to go", lambda: session.link.say(Shutdown(reason)))
+        elif now >= session.told_at + FAREWELL_SECONDS:
+            reason = "the machine of this agent is being torn down"
+            gateway = self._gateway
+            gateway.spawn(session.link.close(CloseCode.TOLD_TO_GO, reason))
+
+    def _offer(self, session: Session, errand: Errand, now: float) -> None:
+        job_id = errand.job_id
+        if job_id is None or not session.ready:
+            return
+        if session.offered_job == job_id and now < session.offered_at + OFFER_AGAIN_SECONDS:
+            return
+        desk = JobDesk(self._gateway, session)
+        session.do(f"offer {job_id}", lambda: desk.offer(job_id, errand.run_id or ""))
+
+    def _cancel(self, session: Session, errand: Errand) -> None:
+        job_id, reason = errand.job_id, errand.cancel_reason
+        if job_id is None or reason is None or session.cancelled:
+            return
+        session.cancelled = True
+        session.do(f"cancel {job_id}", lambda: session.link.say(JobCancel(job_id, reason)))

@@ -1,0 +1,218 @@
+"""A house with a front: real servers, a schema, a configuration, real gateway processes.
+
+The test itself plays the backend worker: it takes what was reserved, records it as made,
+and starts the agents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sqlalchemy import text
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.sealing import SealingKeys, ensure_keys, seal
+from kici_scaler.service import keys, start
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store.api_keys import KeyScope
+from kici_scaler.store.engine import transaction
+from tests.support.agent_process import AgentProcess, agent_process
+from tests.support.waiting import eventually, free_port
+
+MACHINE = "m1"
+SCALERS = """
+version: 1
+globalMaxAgents: 50
+scalers:
+  - name: local
+    type: bare-metal
+    maxAgents: 40
+    maxConcurrentSpawns: 40
+    labelSets:
+      - labels: [linux, demo]
+        binaryPath: builtin:agent
+"""
+
+
+@dataclass
+class GatewayProcess:
+    """A running gateway and what it wrote."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    ready_file: Path
+    log_file: Path
+    out_file: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def agents_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/agents"
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The log records of agents that it wrote."""
+        return [json.loads(line) for line in self.out_file.read_text().splitlines()]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, within: float = 20.0) -> int:
+        """An orderly stop; its exit code."""
+        self.process.terminate()
+        return self.process.wait(within)
+
+
+@dataclass
+class House:
+    """Everything a test of the front needs."""
+
+    runtime: Runtime
+    database_url: str
+    redis_url: str
+    folder: Path
+    seal_keys: SealingKeys
+    seal_keys_path: Path
+    operator: str = ""
+    dispatcher: str = ""
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _numbers: int = 0
+
+    def gateway(
+        self, port: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> GatewayProcess:
+        """Start one and wait until it serves."""
+        return self.stack.enter_context(self._gateway(port or free_port(), environment or {}))
+
+    @contextlib.contextmanager
+    def _gateway(self, port: int, more: Mapping[str, str]) -> Iterator[GatewayProcess]:
+        self._numbers += 1
+        folder = self.folder / f"gateway-{self._numbers}"
+        folder.mkdir()
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("KICI_")},
+            "KICI_DATABASE_URL": self.database_url,
+            "KICI_REDIS_URL": self.redis_url,
+            "KICI_SEAL_KEYS_PATH": str(self.seal_keys_path),
+            "KICI_STATE_DIR": str(folder),
+            "KICI_PORT": str(port),
+            "KICI_READY_FILE": str(folder / "ready"),
+            **more,
+        }
+        with (folder / "log").open("wb") as log, (folder / "out").open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kici_scaler.gateway"],
+                env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=log,
+            )  # fmt: skip
+        gateway = GatewayProcess(process, port, folder / "ready", folder / "log", folder / "out")
+        try:
+            eventually(
+                lambda: gateway.ready_file.exists() or process.poll() is not None,
+                30,
+                why=gateway.log,
+            )
+            assert process.poll() is None, gateway.log()
+            yield gateway
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def client(self, gateway: GatewayProcess, token: str | None = None) -> httpx.Client:
+        """An HTTP client with the operator's key, or another token ('' for none)."""
+        shown = self.operator if token is None else token
+        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+        return self.stack.enter_context(
+            httpx.Client(base_url=gateway.url, headers=headers, timeout=20)
+        )
+
+    def body(self, job_id: str, *command: str, **more: Any) -> dict[str, Any]:
+        """A scale request for a command."""
+        payload = {"command": list(command) or ["true"], **more.pop("payload", {})}
+        sealed = seal(self.seal_keys.newest.public, json.dumps(payload).encode())
+        return {
+            "jobId": job_id,
+            "runId": f"run-of-{job_id}",
+            "labels": ["linux", "demo"],
+            "payload": sealed.as_json(),
+            **more,
+        }
+
+    def take(self) -> list[start.StartOrder]:
+        """Take what is reserved on the machine, and record it as made."""
+        orders, _ = start.take(self.runtime, backend_type="bare-metal", machine_id=MACHINE, most=50)
+        for order in orders:
+            start.record_created(self.runtime, order, {"pid": "1"}, ())
+        return orders
+
+    def agent(
+        self, order: start.StartOrder, gateway: GatewayProcess, **more: str | None
+    ) -> AgentProcess:
+        """The reference agent of a taken spawn, as a process."""
+        environment = {
+            "KICI_AGENT_ID": order.row.agent_id,
+            "KICI_LABELS": ",".join(order.row.agent_labels),
+            "KICI_AGENT_TOKEN": order.agent_token,
+            **more,
+        }
+        folder = self.folder / order.row.agent_id
+        return self.stack.enter_context(agent_process(gateway.agents_url, folder, environment))
+
+    def scalar(self, statement: str, **values: object) -> Any:
+        """One value of the database."""
+        with transaction(self.runtime.engine) as connection:
+            return connection.execute(text(statement), values).scalar_one_or_none()
+
+    def state(self, agent_id: str) -> SpawnState | None:
+        """The state of a spawn; None when it is gone."""
+        found = self.scalar("SELECT state FROM spawns WHERE agent_id = :id", id=agent_id)
+        return None if found is None else SpawnState(found)
+
+    def job_state(self, job_id: str) -> str | None:
+        """The state of a request."""
+        found = self.scalar("SELECT state FROM scale_requests WHERE job_id = :id", id=job_id)
+        return None if found is None else str(found)
+
+    def await_state(self, agent_id: str, state: SpawnState, within: float = 15.0) -> None:
+        """Wait until a spawn is in a state."""
+        eventually(
+            lambda: self.state(agent_id) is state, within, why=lambda: str(self.state(agent_id))
+        )
+
+    def await_job(self, job_id: str, state: str, within: float = 15.0) -> None:
+        """Wait until a request is in a state."""
+        eventually(
+            lambda: self.job_state(job_id) == state, within, why=lambda: str(self.job_state(job_id))
+        )
+
+
+def make_keys(runtime: Runtime) -> tuple[str, str]:
+    """An operator's and a dispatcher's token."""
+    operator = keys.create(runtime, scope=KeyScope.OPERATOR, name="op")
+    dispatcher = keys.create(runtime, scope=KeyScope.DISPATCHER, name="ci")
+    return operator.token, dispatcher.token
+
+
+def make_seal_keys(folder: Path) -> tuple[SealingKeys, Path]:
+    """Sealing keys in a file."""
+    path = folder / "seal-keys.json"
+    return ensure_keys(path), path
