@@ -106,7 +106,7 @@ class MachineLedger:
     directory: Path
     installation: str
     boot_id: str
-    probes: Mapping[str, Probe] = field(default=PROBES)
+    probes: Mapping[str, Probe] = field(default_factory=lambda: PROBES)
 
     def reserve(
         self, pool: str, cap: Cap, agent_id: str, kind: str, need: Need
