@@ -18,6 +18,7 @@ from kici_scaler.agent.exit import AgentExit
 from kici_scaler.agent.outbox import Outbox
 from kici_scaler.agent.protocol import (
     ClaimResponse,
+    ConfigAck,
     Facts,
     FromGateway,
     JobAccepted,
@@ -54,7 +55,7 @@ class FakeAgent:
         return Register(1, "scaler-x-1", (), 1, facts)
 
     def registered(self, ack: RegisterAck) -> None:
-        self.heard_of.append(ack)
+        self.outbox.say(ConfigAck())
 
     def heard(self, message: FromGateway) -> None:
         self.heard_of.append(message)
@@ -104,8 +105,7 @@ def test_a_connection_that_leads_nowhere_any_more_is_found_by_its_pings(
     with TcpProxy((str(parts.hostname), int(parts.port or 0))) as proxy:
         thread = _in_background(f"ws://{proxy.host}:{proxy.port}/v1/agents", ended)
         line = gateway.accept()
-        line.expect(Register)
-        line.send(RegisterAck("scaler-x-1", "resume"))
+        line.welcome()
         proxy.replies = Mode.SWALLOW
         thread.join(10)
     assert [(each.code, each.registered) for each in ended] == [(None, True)]

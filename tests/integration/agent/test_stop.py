@@ -235,6 +235,6 @@ def test_a_backend_that_stops_an_agent_in_its_own_time_finds_the_result(
     line.cut()
     agent.signal(signal.SIGTERM)
 
-    assert agent.exit_code(within=5.0) == 5
-    assert read_result(agent.state_dir) is not None
+    eventually(lambda: read_result(agent.state_dir), within=5.0)
+    assert agent.exit_code() == 5
     agent.expect_nothing_left()
