@@ -65,7 +65,7 @@ def show_places(console: Console, installation: Installation) -> None:
         table.add_row(name, str(pid), places.get(name, ""))
     table.add_section()
     table.add_row("data", "", str(profile.data_dir))
-    table.add_row("API key", "", str(profile.api_key_path))
+    table.add_row("keys", "", f"{profile.api_key_path}, {profile.dispatcher_key_path}")
     for warning in installation.warnings:
         console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     console.print(table)

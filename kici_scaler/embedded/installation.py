@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from pydantic import SecretStr
 
@@ -23,6 +22,7 @@ from config.celery_settings import CONTROL_KIND
 from config.settings import Settings
 from kici_scaler.embedded import configuration
 from kici_scaler.embedded.child import Child, Listener
+from kici_scaler.embedded.credentials import Credentials, admit_keys, make_credentials
 from kici_scaler.embedded.errors import NotRunning
 from kici_scaler.embedded.folder import DataFolder, claimed, make_temporary_home
 from kici_scaler.embedded.listeners import LogFiles, Several
@@ -31,15 +31,11 @@ from kici_scaler.embedded.ports import PortBook, reached_at
 from kici_scaler.embedded.profile import LocalProfile, announce, own_start, withdraw
 from kici_scaler.embedded.programs import BEAT, FLOWER, GATEWAY
 from kici_scaler.embedded.roles import RoleContext, role_children
-from kici_scaler.embedded.secrets import read_or_make_secret, secret_path
 from kici_scaler.embedded.servers import Servers, check_servers, choose_servers
 from kici_scaler.embedded.supervisor import Supervisor
-from kici_scaler.sealing import ensure_keys
+from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import migrate
-
-API_KEY: Final = "api-key"
-FLOWER_PASSWORD: Final = "flower-password"
-SEAL_KEYS: Final = "seal-keys.json"
+from kici_scaler.store.engine import make_engine
 
 RolesOf = Callable[[RoleContext], Sequence[Child]]
 
@@ -139,17 +135,31 @@ class Installation:
         undo.enter_context(self._supervisor)
         servers = choose_servers(plan, folder.home, ports)
         self._supervisor.start(servers.children)
-        migrate.upgrade(servers.database_url)
-        activated = configuration.activate(
-            servers.database_url, plan.scaler_file, plan.scaler_directory
+        credentials = make_credentials(folder.home, Settings())
+        backends = self._prepare_database(servers.database_url, credentials)
+        roles = _roles(plan, backends)
+        self._profile = _profile(
+            plan, folder, servers, credentials, roles, gateway_port, flower_port
         )
-        self.warnings += activated.warnings
-        roles = _roles(plan, activated.backends)
-        self._profile = _profile(plan, folder, servers, roles, gateway_port, flower_port)
         self._supervisor.start(self._roles_of(self._context(folder, roles, flower_port)))
         if plan.announced:
             announce(self._profile)
             undo.callback(withdraw, folder.home)
+
+    def _prepare_database(self, url: str, credentials: Credentials) -> tuple[str, ...]:
+        """Schema, keys and configuration; the backend types that it needs."""
+        migrate.upgrade(url)
+        engine = make_engine(url, application="up", pool_size=1)
+        try:
+            runtime = Runtime(engine, f"up@{credentials.installation_id}")
+            admit_keys(runtime, credentials)
+            activated = configuration.activate(
+                runtime, self.plan.scaler_file, self.plan.scaler_directory
+            )
+        finally:
+            engine.dispose()
+        self.warnings += activated.warnings
+        return activated.backends
 
     def _context(self, folder: DataFolder, roles: tuple[str, ...], flower_port: int) -> RoleContext:
         machine_id = Settings().machine_id
@@ -159,14 +169,23 @@ class Installation:
             machine_id=machine_id,
             host=self.plan.host,
             flower_port=flower_port,
-            flower_password=read_or_make_secret(folder.home, FLOWER_PASSWORD),
+            flower_password=self.profile.flower_password_path.read_text().strip(),
             environment={
                 **self.profile.environment(),
                 "KICI_MACHINE_ID": machine_id,
+                **self._scaler_file(),
                 **self.plan.environment,
             },
             concurrency=self.plan.concurrency,
         )
+
+    def _scaler_file(self) -> dict[str, str]:
+        """Where a later reload finds the configuration."""
+        places = {
+            "KICI_SCALER_CONFIG_PATH": self.plan.scaler_file,
+            "KICI_SCALER_CONFIG_DIR": self.plan.scaler_directory,
+        }
+        return {name: str(path.absolute()) for name, path in places.items() if path}
 
 
 @contextmanager
@@ -200,39 +219,25 @@ def _profile(
     plan: Plan,
     folder: DataFolder,
     servers: Servers,
+    credentials: Credentials,
     roles: Sequence[str],
     gateway_port: int,
     flower_port: int,
 ) -> LocalProfile:
-    home = folder.home
     address = reached_at(plan.host)
-    read_or_make_secret(home, API_KEY)
-    given_keys = Settings().seal_keys_path
-    if given_keys is None:
-        ensure_keys(secret_path(home, SEAL_KEYS))
     return LocalProfile(
-        data_dir=home,
+        data_dir=folder.home,
         pid=os.getpid(),
         started=own_start(),
         host=plan.host,
         gateway_port=gateway_port,
         gateway_url=f"http://{address}:{gateway_port}" if GATEWAY in roles else None,
         flower_url=f"http://{address}:{flower_port}" if FLOWER in roles else None,
-        api_key_path=secret_path(home, API_KEY),
-        flower_password_path=secret_path(home, FLOWER_PASSWORD),
-        seal_keys_path=given_keys or secret_path(home, SEAL_KEYS),
+        api_key_path=credentials.api_key,
+        dispatcher_key_path=credentials.dispatcher_key,
+        flower_password_path=credentials.flower_password,
+        seal_keys_path=credentials.seal_keys,
         database_url=SecretStr(servers.database_url),
         redis_url=SecretStr(servers.redis_url),
-        installation_id=_installation_id(home),
+        installation_id=credentials.installation_id,
     )
-
-
-def _installation_id(home: Path) -> str:
-    """The operator's, or one made for this folder, which names what it makes on machines."""
-    given = Settings().installation_id
-    if given != Settings.model_fields["installation_id"].default:
-        return given
-    path = home / "installation-id"
-    if not path.exists():
-        path.write_text(f"local-{uuid.uuid4().hex[:12]}\n")
-    return path.read_text().strip()

@@ -32,7 +32,8 @@ class LocalProfile(BaseModel):
         gateway_url: base URL of the HTTP interface, without a trailing slash; None when the
             gateway is not one of its roles.
         flower_url: base URL of Flower; None when it is not one of its roles.
-        api_key_path: file with a key for the gateway.
+        api_key_path: file with an operator's key for the gateway.
+        dispatcher_key_path: file with a key that may only ask for agents.
         flower_password_path: file with the password of Flower's user `kici`.
         seal_keys_path: file with the private keys that open sealed payloads.
         database_url, redis_url: with passwords.
@@ -49,6 +50,7 @@ class LocalProfile(BaseModel):
     gateway_url: str | None
     flower_url: str | None
     api_key_path: Path
+    dispatcher_key_path: Path
     flower_password_path: Path
     seal_keys_path: Path
     database_url: SecretStr

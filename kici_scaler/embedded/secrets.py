@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +16,17 @@ def secret_path(home: Path, name: str) -> Path:
     return home / "secrets" / name
 
 
-def read_or_make_secret(home: Path, name: str) -> str:
-    """The secret of that name, made on first use; letters, digits, `-` and `_`."""
+def random_secret() -> str:
+    """Letters, digits, `-` and `_`, safe in URLs and files."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def read_or_make_secret(home: Path, name: str, make: Callable[[], str] = random_secret) -> str:
+    """The secret of that name, made on first use."""
     path = secret_path(home, name)
     if not path.exists():
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_secret(path, secrets.token_urlsafe(SECRET_BYTES))
+        write_secret(path, make())
     return path.read_text().strip()
 
 
