@@ -211,8 +211,8 @@ _GONE = sql("""
         gone_at = clock_timestamp(), updated_at = clock_timestamp(),
         timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
         exit_cause = coalesce(CAST(:cause AS jsonb), o.exit_cause),
-        log_tail = CASE WHEN cardinality(CAST(:tail AS text[])) > 0
-                        THEN :tail ELSE o.log_tail END
+        log_tail = CASE WHEN cardinality(o.log_tail) = 0 THEN CAST(:tail AS text[])
+                        ELSE o.log_tail END
     FROM gone WHERE o.agent_id = gone.agent_id
     RETURNING o.agent_id
 """, "tail")  # fmt: skip
