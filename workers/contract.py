@@ -30,6 +30,7 @@ from typing import Protocol
 
 from kici_scaler.domain.scalers import Amount, LabelSet, Scaler
 from workers.compute import ComputeRef, ExitCause, ExitKind, FoundCompute, SpawnedCompute
+from workers.credentials import RegistryCredentials
 from workers.machine import Machine
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "FoundCompute",
     "LifecycleEvent",
     "LifecycleKind",
+    "RegistryCredentials",
     "Severity",
     "SpawnOrder",
     "SpawnedCompute",
@@ -143,6 +145,10 @@ class SpawnOrder:
     job_id: str | None = None
     run_id: str | None = None
     limits: Amount = field(default_factory=Amount)
+    job_image: str | None = None
+    """The container image the job brings along; its agent then runs in that."""
+    registry: RegistryCredentials | None = field(default=None, repr=False)
+    """What the job's image is pulled with; erased with the order."""
     environment: Mapping[str, str] = field(default_factory=_no_text, repr=False)
     options: Mapping[str, object] = field(default_factory=_no_options)
     still_wanted: Callable[[], bool] = field(default=_always_wanted, repr=False, compare=False)

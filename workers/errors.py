@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kici_scaler.errors import KiciError
+from workers.compute import FoundCompute
 
 
 class BackendError(KiciError):
@@ -46,6 +47,18 @@ class NotOwner(BackendError):
 
 class NotDone(BackendError):
     """It certainly did not happen, and nothing of it was left behind; it may be tried again."""
+
+
+class PartlyListed(NotDone):
+    """An inventory of several places lacks some of them.
+
+    Attributes:
+        found: what the others hold; that something is missing in it proves nothing.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", found: Sequence[FoundCompute] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.found = tuple(found)
 
 
 class OutcomeUnknown(BackendError):
