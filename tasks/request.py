@@ -7,6 +7,7 @@ from typing import Any
 
 from config.celery_settings import INTAKE
 from kici_scaler.broker import task_names
+from kici_scaler.checkpoints import reached
 from kici_scaler.service import request as requests
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.store.engine import DatabaseUnreachable
@@ -48,6 +49,7 @@ def cancel_request(*, job_id: str, reason: str = "cancelled by the dispatcher") 
 
 def scale_many(bodies: Sequence[Mapping[str, Any]]) -> list[Plain]:
     """Check, store and decide; the answers are in the order of the bodies."""
+    reached("intake.received")
     if len(bodies) > MOST_IN_ONE:
         message = f"{len(bodies)} requests in one task; send at most {MOST_IN_ONE}"
         return [_refusal("", message)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from config.celery_settings import HOUSEKEEPING
 from kici_scaler.broker import task_names
+from kici_scaler.checkpoints import reached
 from kici_scaler.service import retention, sweep
 from tasks.app import app
 from tasks.process import runtime
@@ -12,6 +13,7 @@ from tasks.process import runtime
 @app.task(name=task_names.SWEEP_DUE, queue=HOUSEKEEPING, max_retries=0)
 def sweep_due() -> dict[str, object]:
     """Look at due rows, hint who can act, end what is over."""
+    reached("sweep.received")
     swept = sweep.sweep(runtime())
     if not swept.owned_tick:
         return {"outcome": "duplicate"}

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.admission import (
     Admit,
     Decision,
@@ -63,6 +64,7 @@ def run_pass(runtime: Runtime) -> Pass:
         section.bound_waits(connection, PASS_SECONDS)
         section.enter(connection)
         done = decide_and_reserve(connection, runtime.owner)
+    reached("admit.committed")
     announce(runtime, done)
     return done
 
@@ -83,7 +85,7 @@ def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str
     if not waiting:
         return Pass(0, 0, frozenset())
     windows = settings.windows(connection)
-    situation = _situation(connection, revision, windows)
+    situation = situation_of(connection, revision, windows)
     decisions = decide(waiting, situation)
     admitted = [each for each in decisions if isinstance(each, Admit)]
     refused = [each for each in decisions if isinstance(each, Refuse)]
@@ -103,10 +105,14 @@ def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str
             connection, ((each.request.job_id, each.scaler.name) for each in admitted)
         )
     _write_reasons(connection, refused)
+    reached("admit.reserved")
     return Pass(len(admitted), len(refused), _places(admitted))
 
 
-def _situation(connection: Connection, revision: revisions.Revision, windows: Windows) -> Situation:
+def situation_of(
+    connection: Connection, revision: revisions.Revision, windows: Windows
+) -> Situation:
+    """Everything that decides at this moment, besides the requests."""
     rows = machine_rows.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
     views = [_machine_view(row) for row in rows]
     now: datetime = connection.execute(sql("SELECT clock_timestamp()")).scalar_one()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import ending
@@ -39,12 +40,14 @@ def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, obje
     """
     with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
-        return request_ends.start_running(
+        payload = request_ends.start_running(
             connection,
             job_id=job_id,
             agent_id=agent_id,
             lifetime_seconds=windows.maximum_lifetime_seconds,
         )
+    reached("accept.committed")
+    return payload
 
 
 def decline(runtime: Runtime, *, agent_id: str, job_id: str, reason: str) -> None:
@@ -97,6 +100,7 @@ def finish(
                 connection,
                 [NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, None, state.value)],
             )
+    reached("finish.committed")
     ending.announce(runtime, effects)
     return True
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.spawn import CAN_REGISTER, ENDING, SpawnState
 from kici_scaler.service.reservations import AGENT_ID_PREFIX
 from kici_scaler.service.runtime import Runtime
@@ -82,19 +83,25 @@ def register(runtime: Runtime, gateway: str, hello: Hello) -> Welcome | Refused:
         DatabaseUnreachable: it could not be judged; the agent should come back later.
     """
     with transaction(runtime.engine) as connection:
-        if not gateways.is_alive(connection, gateway):
-            return Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
-        spawn = agents.lock_spawn(connection, hello.agent_id)
-        if spawn is None:
-            return _unknown(connection, hello)
-        if spawn.state in ENDING:
-            return Refused(Refusal.TOLD_TO_GO, "the machine of this agent is being torn down")
-        if spawn.state not in CAN_REGISTER:
-            return Refused(Refusal.FOR_NOW, "this agent is not expected yet")
-        refused = _check(connection, hello)
-        if refused is not None:
-            return refused
-        return _adopt(connection, gateway, hello, spawn)
+        answer = _judge(connection, gateway, hello)
+    reached("register.committed")
+    return answer
+
+
+def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refused:
+    if not gateways.is_alive(connection, gateway):
+        return Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
+    spawn = agents.lock_spawn(connection, hello.agent_id)
+    if spawn is None:
+        return _unknown(connection, hello)
+    if spawn.state in ENDING:
+        return Refused(Refusal.TOLD_TO_GO, "the machine of this agent is being torn down")
+    if spawn.state not in CAN_REGISTER:
+        return Refused(Refusal.FOR_NOW, "this agent is not expected yet")
+    refused = _check(connection, hello)
+    if refused is not None:
+        return refused
+    return _adopt(connection, gateway, hello, spawn)
 
 
 def _unknown(connection: Connection, hello: Hello) -> Refused:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, Result, WaitCode
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import admit, ending
@@ -51,6 +52,7 @@ def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]
     job_ids = list(rows)
     decided = _store_and_try(runtime, list(rows.values()))
     if not decided:
+        reached("intake.stored")
         _decide_after_waiting(runtime, job_ids)
     return _answers(runtime, bodies, rows)
 
@@ -68,6 +70,7 @@ def _store_and_try(runtime: Runtime, rows: Sequence[NewRequest]) -> bool:
                 if not section.try_enter(connection):
                     return False
                 done = admit.decide_and_reserve(connection, runtime.owner, job_ids)
+            reached("admit.committed")
         except CommitUnknown:
             if not _all_stored(runtime, job_ids):
                 raise

@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
@@ -76,6 +77,7 @@ def sweep(runtime: Runtime) -> Swept:
             first_pause=windows.hint_after_seconds,
             machine_stale_seconds=windows.machine_stale_seconds,
         )
+        reached("sweep.picked")
         waiting = requests.any_waiting(connection)
         verdicts = [
             (row, judge(row.due, windows, observing=seen.watching, in_grace=seen.in_grace))
@@ -91,6 +93,7 @@ def sweep(runtime: Runtime) -> Swept:
                     stale_seconds=windows.machine_stale_seconds,
                 )
             )
+    reached("sweep.committed")
     for each in effects:
         ending.announce(runtime, each)
     _hint(runtime, verdicts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.service import inspect
 from kici_scaler.service.inspect import InspectOrder
 from kici_scaler.service.runtime import Runtime
@@ -44,6 +45,7 @@ class Inspector:
         except NotDone as error:
             log.info("machine could not be asked", agent_id=row.agent_id, error=str(error))
             return False
+        reached("inspect.looked")
         if cause is None:
             return False
         tail = cause.log_tail[-CAPTURED_LINES:]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import destroy
 from kici_scaler.service.destroy import DestroyOrder
@@ -40,6 +41,7 @@ class Remover:
         )
         cause = self._exit_cause(reference) if row.ref is not None else None
         tail = self._last_words(reference) if row.ref is not None else ()
+        reached("destroy.taken")
         try:
             self.backend.destroy(reference, Deadline.after(DESTROY_SECONDS))
         except NotOwner:
@@ -48,11 +50,13 @@ class Remover:
         except BackendError as error:
             self._postpone(order, error)
             return
+        reached("destroy.acted")
         self.budget.release(row.pool, row.agent_id)
         persist(
             lambda: destroy.confirm(self.runtime, order, exit_cause=describe(cause), log_tail=tail),
             for_seconds=APPLY_SECONDS,
         )
+        reached("destroy.applied")
 
     def _exit_cause(self, reference: ComputeRef) -> ExitCause | None:
         try:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import structlog
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.scalers import Amount
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import KiciError
@@ -55,6 +56,7 @@ class Starter:
         if not self.budget.reserve(order):
             return
         told: list[Told] = []
+        reached("start.taken")
         try:
             made = self.backend.spawn(
                 self._spawn_order(order, told), Deadline.after(max(1.0, order.row.seconds_left))
@@ -107,11 +109,13 @@ class Starter:
             return True
 
     def _created(self, order: StartOrder, ref: dict[str, str], told: list[Told]) -> None:
+        reached("start.acted")
         self.budget.name_compute(order, ref)
         state = persist(
             lambda: start.record_created(self.runtime, order, ref, told),
             for_seconds=order.windows.lease_seconds,
         )
+        reached("start.applied")
         if state is None:
             self._undo(order, ref)
         elif state is SpawnState.DESTROYING:

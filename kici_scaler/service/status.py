@@ -1,0 +1,222 @@
+"""What the cluster is and holds at one moment: configuration, counts, machines, gateways.
+
+Everything is read in one snapshot, so the numbers of one answer fit together. Nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.admission import Situation
+from kici_scaler.domain.explain import Explanation, explain
+from kici_scaler.domain.labels import Offer, offer
+from kici_scaler.domain.resources import Need
+from kici_scaler.domain.routing import Wanted
+from kici_scaler.domain.scalers import Cluster, Scaler
+from kici_scaler.domain.spawn import ENDING, SpawnState
+from kici_scaler.service import admit, revisions
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import census, machines, retiring, scaler_states, settings
+from kici_scaler.store.census import GatewayCount, SpawnCount
+from kici_scaler.store.engine import snapshot
+from kici_scaler.store.machines import MachineRow
+from kici_scaler.store.scaler_states import ScalerStateRow
+
+IN_FLIGHT = frozenset({SpawnState.RESERVED, SpawnState.SPAWNING, SpawnState.BOOTING})
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Agents of one kind, and what they hold."""
+
+    counts: tuple[SpawnCount, ...]
+
+    @property
+    def active(self) -> int:
+        """All that count against the caps, ending ones too."""
+        return sum(each.count for each in self.counts)
+
+    @property
+    def in_flight(self) -> int:
+        """Reserved and not registered yet."""
+        return self.within(IN_FLIGHT)
+
+    @property
+    def ending(self) -> int:
+        """Being torn down, or set aside because that could not be confirmed."""
+        return self.within(ENDING)
+
+    @property
+    def ready_warm(self) -> int:
+        """Connected agents of the warm pool that wait for a job."""
+        return sum(each.count for each in self.counts if each.is_ready_warm)
+
+    @property
+    def held(self) -> Need:
+        """What they hold, summed."""
+        return Need(
+            sum(each.cpu_millis for each in self.counts),
+            sum(each.memory_bytes for each in self.counts),
+        )
+
+    def within(self, states: Collection[SpawnState]) -> int:
+        """How many are in these states."""
+        return sum(each.count for each in self.counts if each.state in states)
+
+    def by_state(self) -> dict[SpawnState, int]:
+        """How many are in each state, without the empty ones."""
+        return {state: count for state in SpawnState if (count := self.within((state,))) > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerStatus:
+    """One scaler: configured, or retiring until its last agent is gone.
+
+    `offers` has one entry a label set (of the kind of machine it has, where that matters);
+    `machines_up` counts those that take new agents of it, None for `event`.
+    """
+
+    scaler: Scaler
+    retiring: bool
+    state: ScalerStateRow | None
+    restraint: str
+    """Why it takes nothing at the moment; empty when it does."""
+    offers: tuple[Offer, ...]
+    machines_up: int | None
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The whole cluster at one moment."""
+
+    at: datetime
+    revision_id: int
+    cluster: Cluster
+    draining: bool
+    scalers: tuple[ScalerStatus, ...]
+    tally: Tally
+    machines: tuple[MachineRow, ...]
+    on_machines: Mapping[str, Tally]
+    requests: Mapping[str, int]
+    gateways: tuple[GatewayCount, ...]
+
+
+def read(runtime: Runtime) -> ClusterStatus:
+    """The cluster as it is now.
+
+    Raises:
+        DatabaseUnreachable: it cannot be told.
+    """
+    with snapshot(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        revision = revisions.active(connection)
+        situation = admit.situation_of(connection, revision, windows)
+        counts = census.spawns(connection)
+        rows = machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
+        return ClusterStatus(
+            at=situation.now,
+            revision_id=revision.id,
+            cluster=revision.cluster,
+            draining=situation.draining,
+            scalers=_scalers(connection, revision.cluster, situation, counts),
+            tally=Tally(tuple(counts)),
+            machines=tuple(rows),
+            on_machines={row.machine_id: _tally(counts, machine_id=row.machine_id) for row in rows},
+            requests=census.requests(connection),
+            gateways=tuple(
+                census.gateways(connection, fresh_seconds=windows.gateway_stale_seconds)
+            ),
+        )
+
+
+def can_serve(runtime: Runtime, wanted: Wanted) -> Explanation:
+    """Whether any configured scaler can ever serve such a job, and why the others do not.
+
+    Caps and backoff say "not now" and are not looked at; a scaler that is paused or that
+    left the configuration does not count.
+    """
+    with snapshot(runtime.engine) as connection:
+        situation = admit.situation_of(
+            connection, revisions.active(connection), settings.windows(connection)
+        )
+
+    def refuse(scaler: Scaler) -> str | None:
+        restraint = situation.restraints.get(scaler.name)
+        return restraint.reason if restraint is not None and restraint.unroutable else None
+
+    return explain(situation.table, wanted, refuse)
+
+
+def _scalers(
+    connection: Connection, cluster: Cluster, situation: Situation, counts: Sequence[SpawnCount]
+) -> tuple[ScalerStatus, ...]:
+    """Configured scalers in the order of the file, then those that retire."""
+    states = scaler_states.all_states(connection)
+    leaving = retiring.all_retiring(connection)
+    known = [(scaler, False) for scaler in cluster.scalers]
+    for name, revision_id in sorted(leaving.items()):
+        scaler = revisions.by_id(connection, revision_id).cluster.scaler(name)
+        if scaler is not None:
+            known.append((scaler, True))
+    return tuple(
+        ScalerStatus(
+            scaler=scaler,
+            retiring=leaves,
+            state=states.get(scaler.name),
+            restraint=_restraint(situation, scaler),
+            offers=_offers(situation, scaler),
+            machines_up=_machines_up(situation, scaler),
+            tally=_tally(counts, scaler=scaler.name),
+        )
+        for scaler, leaves in known
+    )
+
+
+def _restraint(situation: Situation, scaler: Scaler) -> str:
+    found = situation.restraints.get(scaler.name)
+    return "" if found is None else found.reason
+
+
+def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
+    facts = next(
+        (
+            view.facts
+            for view in situation.machines
+            if view.backend_type is scaler.type
+            and view.facts is not None
+            and (view.serves is None or scaler.name in view.serves)
+        ),
+        None,
+    )
+    return tuple(offer(scaler, label_set, facts) for label_set in scaler.label_sets)
+
+
+def _machines_up(situation: Situation, scaler: Scaler) -> int | None:
+    if not scaler.type.is_local:
+        return None
+    return sum(
+        1
+        for view in situation.machines
+        if view.backend_type is scaler.type
+        and view.obstacle is None
+        and (view.serves is None or scaler.name in view.serves)
+    )
+
+
+def _tally(
+    counts: Sequence[SpawnCount], *, scaler: str | None = None, machine_id: str | None = None
+) -> Tally:
+    return Tally(
+        tuple(
+            each
+            for each in counts
+            if (scaler is None or each.scaler == scaler)
+            and (machine_id is None or each.machine_id == machine_id)
+        )
+    )
