@@ -9,6 +9,7 @@ class ExitCode(IntEnum):
     """Exit codes of every command; stable, documented in the CLI reference."""
 
     OK = 0
+    """Done."""
     INVALID = 1
     """The request was understood and refused: bad input, failed check."""
     UNREADABLE = 2

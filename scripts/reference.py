@@ -5,13 +5,22 @@ A page says what the code says at its definition; a test fails when one is out o
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import types
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal, Union, get_args, get_origin
 
+import typer
 from pydantic.fields import FieldInfo
+from typer.cli import get_docs_for_click
 
 from config.settings import Settings
+from kici_scaler.cli.main import app
+from kici_scaler.errors import ExitCode
 from kici_scaler.scalers_file.reference import scaler_file_page
 from kici_scaler.scalers_file.schema import schema_text
 
@@ -24,7 +33,44 @@ SCHEMAS: Final = {"schema.json": False, "drop-in.schema.json": True}
 
 def pages() -> dict[str, str]:
     """The text of each page by its file name in `docs/reference`."""
-    return {"scaler-file.md": scaler_file_page(), "settings.md": settings_page()}
+    return {
+        "cli.md": command_line_page(),
+        "scaler-file.md": scaler_file_page(),
+        "settings.md": settings_page(),
+    }
+
+
+def command_line_page() -> str:
+    """The help of every command, and what exit codes mean."""
+    command = typer.main.get_command(app)
+    helped = get_docs_for_click(
+        obj=command, ctx=typer.Context(command, info_name=str(app.info.name))
+    )
+    codes = [f"| {code.value} | {_cell(meaning)} |" for code, meaning in _meanings(ExitCode)]
+    table = ["## Exit codes", "", "| code | means |", "| --- | --- |", *codes]
+    return "\n".join(["# The command line", *_linked(helped.splitlines()[1:]), *table]) + "\n"
+
+
+def _linked(lines: Sequence[str]) -> Iterator[str]:
+    """The lines with lists of commands as links to where each is described in full."""
+    group = str(app.info.name)
+    for line in lines:
+        if heading := re.fullmatch(r"#+ `(.+)`", line):
+            group = heading[1]
+        listed = re.fullmatch(r"\* `(\w[\w-]*)`: .*", line)
+        anchor = f"{group} {listed[1]}".replace(" ", "-") if listed else ""
+        yield f"* [`{listed[1]}`](#{anchor})" if listed else line
+
+
+def _meanings(codes: type[ExitCode]) -> list[tuple[ExitCode, str]]:
+    """Each code with the text that stands below it in the source."""
+    (defined,) = ast.parse(inspect.getsource(codes)).body
+    assert isinstance(defined, ast.ClassDef)
+    found = []
+    for member, text in pairwise(defined.body):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
+            found.append((codes[ast.unparse(member.targets[0])], str(ast.literal_eval(text.value))))
+    return found
 
 
 def settings_page() -> str:

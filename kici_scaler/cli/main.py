@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kici_scaler.cli import config, explain, failures, request, roles, up
+from kici_scaler.cli import config, explain, failures, request, requests, roles, up
 
 app = typer.Typer(
     name="kici-scaler",
@@ -41,6 +41,7 @@ def options(
 up.register(app)
 roles.register(app)
 request.register(app)
+app.add_typer(requests.app, name="requests")
 app.add_typer(config.app, name="config")
 app.command()(explain.explain)
 

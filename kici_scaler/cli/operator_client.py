@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import httpx
 
@@ -17,7 +18,8 @@ ANSWER_SECONDS = 5.0
 QUIET_SECONDS = 60.0
 """A followed log may say nothing for so long."""
 
-Query = str | int
+Query = Mapping[str, str | int | Sequence[str]]
+"""Values of a query by name; a list repeats the name."""
 
 
 class OperatorClient:
@@ -58,13 +60,13 @@ class OperatorClient:
     ) -> None:
         self._client.close()
 
-    def get(self, path: str, query: Mapping[str, Query] | None = None) -> Any:
+    def get(self, path: str, query: Query | None = None) -> Any:
         """The JSON at a path.
 
         Raises:
             ClientError: no answer, or a refusal with the gateway's sentence.
         """
-        return self._ask.json("GET", path, within=self._within, query=query)
+        return self._ask.json("GET", _address(path, query), within=self._within)
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Ask for a change that may safely be asked for twice; its JSON answer.
@@ -74,7 +76,7 @@ class OperatorClient:
         """
         return self._ask.json("POST", path, within=self._within, body=dict(body or {}))
 
-    def lines(self, path: str, query: Mapping[str, Query] | None = None) -> Iterator[Any]:
+    def lines(self, path: str, query: Query | None = None) -> Iterator[Any]:
         """The JSON objects of an answer that has one a line, as they come.
 
         Raises:
@@ -82,7 +84,8 @@ class OperatorClient:
         """
         timeout = httpx.Timeout(5.0, read=QUIET_SECONDS)
         try:
-            with self._client.stream("GET", path, params=query, timeout=timeout) as response:
+            address = _address(path, query)
+            with self._client.stream("GET", address, timeout=timeout) as response:
                 if response.is_error:
                     response.read()
                 if (problem := trouble(response)) is not None:
@@ -93,6 +96,11 @@ class OperatorClient:
                 f"GET {path} broke off ({type(error).__name__}: {error})",
                 hint="check the gateway's URL and health",
             ) from error
+
+
+def _address(path: str, query: Query | None) -> str:
+    encoded = urlencode(query or {}, doseq=True)
+    return f"{path}?{encoded}" if encoded else path
 
 
 def _parsed(text: str) -> Any:
