@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
-import shutil
 import time
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +17,7 @@ _POLL_SECONDS = 0.02
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace the file in one step; once this returns the content survives a power loss."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fresh = path.with_name(f".{path.name}.{_unique()}")
     descriptor = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -74,13 +72,25 @@ def make_private(path: Path) -> Path:
 
 def discard(path: Path, attic: Path) -> None:
     """Take a folder out of sight in one step, then remove it."""
-    aside = make_private(attic) / f"{path.name}.{secrets.token_hex(4)}"
+    aside = make_private(attic) / f"{path.name}.{_unique()}"
     try:
         path.replace(aside)
     except FileNotFoundError:
         return
     sync_folder(path.parent)
-    shutil.rmtree(str(aside), ignore_errors=True)
+    remove_tree(aside)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and what is in it, as far as that can be done."""
+    # Loading it takes longer than most commands do, and few of them remove anything.
+    import shutil
+
+    shutil.rmtree(str(path), ignore_errors=True)
+
+
+def _unique() -> str:
+    return os.urandom(4).hex()
 
 
 class Lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -35,16 +34,19 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+USAGE = f"usage: supervisor --root FOLDER {'|'.join(sorted(COMMANDS))} < JSON"
+
+
 def run(arguments: list[str]) -> int:
-    """Run one command; 0 when it was answered, even by a refusal."""
-    parser = argparse.ArgumentParser(prog="kici-supervisor", description=__doc__)
-    parser.add_argument("--root", required=True, type=Path)
-    parser.add_argument("command", choices=sorted(COMMANDS))
-    chosen = parser.parse_args(arguments)
+    """Run one command; 0 when it was answered, even by a refusal; 2 when it is none."""
+    if len(arguments) != 3 or arguments[0] != "--root" or arguments[2] not in COMMANDS:
+        print(USAGE, file=sys.stderr)
+        return 2
     content = json.load(sys.stdin)
     give_up_at = time.monotonic() + float(content["deadline_seconds"])
     os.umask(0o077)
-    json.dump(_answer(COMMANDS[chosen.command], chosen.root, content, give_up_at), sys.stdout)
+    answer = _answer(COMMANDS[arguments[2]], Path(arguments[1]), content, give_up_at)
+    json.dump(answer, sys.stdout)
     sys.stdout.flush()
     return 0
 

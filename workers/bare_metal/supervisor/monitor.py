@@ -7,7 +7,6 @@ behind: as a subreaper it becomes the parent of every process that the agent aba
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -88,6 +87,9 @@ def _close(descriptor: int) -> None:
 
 
 def _become_subreaper() -> None:
+    # Loading it costs every command more than its work does.
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NAME, b"kici-monitor", 0, 0, 0)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -24,18 +22,18 @@ def check(root: Root, content: dict[str, Any], _give_up_at: float) -> dict[str, 
     if not Path("/proc/self/stat").exists():
         raise Refused("not-done", "agents as processes need Linux and /proc")
     try:
-        free = shutil.disk_usage(str(files.make_private(root.path))).free
+        disk = os.statvfs(str(files.make_private(root.path)))
         _probe(root.path)
     except OSError as error:
         raise Refused("not-done", f"{root.path} cannot be written: {error}") from error
     return {
-        "python": platform.python_version(),
-        "hostname": platform.node(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "hostname": os.uname().nodename,
         "system": sys.platform,
-        "machine": platform.machine(),
+        "machine": os.uname().machine,
         "cpus": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "free_bytes": free,
+        "free_bytes": disk.f_bavail * disk.f_frsize,
         "cgroups": _usable_cgroups(),
         "clock": time.time(),
         "executables": {each: _fault(each) for each in content.get("executables", [])},
@@ -62,7 +60,11 @@ def _usable_cgroups() -> int | None:
 
 
 def _fault(executable: str) -> str | None:
-    found = shutil.which(executable)
-    if found:
+    folders = [""] if "/" in executable else os.environ.get("PATH", "").split(os.pathsep)
+    if any(_is_executable(Path(folder, executable)) for folder in folders):
         return None
     return "is not executable" if Path(executable).exists() else "does not exist"
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(str(path), os.X_OK)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-from . import processes
+from . import files, processes
 from .folder import AGENT_ID, Folder, Phase, Root
 from .refusal import Refused
 
@@ -76,7 +75,7 @@ def _strays(installation_id: str) -> list[dict[str, Any]]:
 def _sweep(root: Root) -> None:
     """Remove what killed calls left half removed or half made, and tombstones past their age."""
     for half_gone in root.attic.glob("*"):
-        shutil.rmtree(str(half_gone), ignore_errors=True)
+        files.remove_tree(half_gone)
     for draft in root.making.glob("*"):
         root.if_unused(draft.name, root.drop_draft)
     oldest = time.time() - TOMBSTONE_SECONDS
