@@ -155,10 +155,11 @@ def seal(public: PublicKey, plaintext: bytes) -> Envelope:
     Raises:
         SealingError: the key is none.
     """
-    key = _decoded(public.public_key)
-    if len(key) != _KEY_BYTES:
-        raise SealingError(f"key {public.key_id} is not 32 bytes in base64")
-    return Envelope(public.key_id, _encoded(SealedBox(BoxKey(key)).encrypt(plaintext)))
+    try:
+        sealed = SealedBox(BoxKey(_decoded(public.public_key))).encrypt(plaintext)
+    except CryptoError as problem:
+        raise SealingError(f"{public.key_id} is no key to seal with: {problem}") from problem
+    return Envelope(public.key_id, _encoded(sealed))
 
 
 def open_envelope(keys: SealingKeys, envelope: Envelope) -> bytes:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from websockets.exceptions import ConnectionClosed
 
-from kici_scaler.agent.protocol import CloseCode, Leaving
+from kici_scaler.agent.protocol import (
+    CloseCode,
+    ConfigAck,
+    JobAccepted,
+    JobOffer,
+    Leaving,
+    Register,
+    RegisterAck,
+)
 from tests.integration.agent.conftest import StartAgent
 from tests.support.scripted_gateway import ScriptedGateway
 
@@ -53,29 +60,29 @@ def test_an_announced_job_keeps_the_agent_past_the_short_time(
 
 
 def test_a_promised_job_keeps_the_agent(gateway: ScriptedGateway, start_agent: StartAgent) -> None:
-    start_agent(KICI_SCALER_IDLE_TIMEOUT=SHORT)
+    start_agent(KICI_SCALER_IDLE_TIMEOUT="400")
     line = gateway.accept()
-    line.welcome()
-    line.offer()
+    greeting = line.expect(Register)
+    line.send(RegisterAck(greeting.agent_id, "resume-1"))
+    line.send(JobOffer("job-1", "run-1"))
+    line.hear_until(JobAccepted)
     with pytest.raises(TimeoutError):
-        line.hear(within=0.7)
+        line.hear(within=1.0)
 
 
-def test_the_time_does_not_run_while_the_agent_is_away(
+def test_the_time_does_not_run_while_no_gateway_has_the_agent(
     gateway: ScriptedGateway, start_agent: StartAgent
 ) -> None:
-    agent = start_agent(
-        KICI_SCALER_IDLE_TIMEOUT="700", KICI_AGENT_RECONNECT_BASE="2000",
-        KICI_AGENT_RECONNECT_MAX="2000",
-    )  # fmt: skip
-    for _ in range(4):
-        line = gateway.accept()
-        line.welcome()
-        line.close(CloseCode.GOING_AWAY)
-        with pytest.raises(ConnectionClosed):
-            line.hear()
-        assert Leaving("idle-timeout") not in line.heard
-    last = gateway.accept()
-    last.welcome()
-    assert last.expect(Leaving).reason == "idle-timeout"
+    agent = start_agent(KICI_SCALER_IDLE_TIMEOUT="1500")
+    first = gateway.accept()
+    first.welcome()
+    first.close(CloseCode.GOING_AWAY)
+
+    second = gateway.accept()
+    greeting = second.expect(Register)
+    with pytest.raises(TimeoutError):
+        second.hear(within=2.0)
+    second.send(RegisterAck(greeting.agent_id, "resume-1"))
+    second.expect(ConfigAck)
+    assert second.expect(Leaving).reason == "idle-timeout"
     assert agent.exit_code() == 0
