@@ -57,10 +57,9 @@ def running(server: Server, stop: tuple[StopStep, ...]) -> Iterator[Process]:
 
 @dataclass
 class Databases:
-    """Makes empty databases, or copies of one, on the test server; drops them at the end."""
+    """Makes empty databases, or copies of one, on the test server, which goes with all of them."""
 
     server: EmbeddedPostgres
-    _made: list[str] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def create(self, template_url: str | None = None) -> str:
@@ -74,7 +73,6 @@ class Databases:
         assert template is not None
         names = (sql.Identifier(part) for part in (name, ROLE, template))
         self._execute(sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names))
-        self._made.append(name)
         return make_url(self.server.url).set(database=name).render_as_string(hide_password=False)
 
     def drop(self, database_url: str) -> None:
@@ -84,7 +82,6 @@ class Databases:
         self._execute(
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         )
-        self._made.remove(name)
 
     def _execute(self, statement: sql.Composed) -> None:
         url = make_url(self.server.superuser_url).set(drivername="postgresql")

@@ -232,3 +232,29 @@ def test_children_do_not_outlive_a_killed_supervisor_but_agents_do(
     assert not is_gone(agent)
     if not is_gone(helper):  # it was started by the worker, which was killed with its supervisor
         os.kill(helper, signal.SIGKILL)
+
+
+STUBBORN = """
+import signal, sys
+from pathlib import Path
+from kici_scaler.embedded.process import StopStep
+from kici_scaler.embedded.supervisor import Supervisor
+from tests.support.children import READY, STAY, Heard, child
+folder = Path(sys.argv[1])
+deaf = '''import signal
+signal.signal(signal.SIGTERM, lambda *_: open("asked", "w").close())
+''' + READY + STAY
+patient = (StopStep(signal.SIGTERM, 600.0),)
+Supervisor([child("deaf", folder, deaf, stop=patient, tier=1)], listener=Heard()).run()
+"""
+
+
+def test_a_second_signal_kills_what_still_stops(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN, str(tmp_path)], cwd=Path(__file__).parents[3]
+    ) as process:
+        wait_until(lambda: (tmp_path / "deaf.mark").exists(), within=20)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: (tmp_path / "asked").exists(), within=20)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
