@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from kici_scaler.errors import Conflict, ExitCode, KiciError, Unavailable
 
 
@@ -43,3 +47,19 @@ class StartInterrupted(KiciError):
 
 class NotRunning(Conflict):
     """The installation does not run."""
+
+
+@contextmanager
+def told_of(home: Path) -> Iterator[None]:
+    """Say of a full disk, a missing permission and the like which data folder it concerns.
+
+    Raises:
+        UnusableFolder: the system refused something in there.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UnusableFolder(
+            f"the data folder {home} cannot be used: {error.strerror}: {error.filename}",
+            hint="Correct that, or choose another folder with --data-dir.",
+        ) from error

@@ -25,7 +25,7 @@ import filelock
 from platformdirs import user_state_path
 
 from kici_scaler.embedded.account import account_for, closed_folder
-from kici_scaler.embedded.errors import FolderInUse, UnusableFolder
+from kici_scaler.embedded.errors import FolderInUse, UnusableFolder, told_of
 
 APPLICATION: Final = "kici-scaler"
 SYSTEM_HOME: Final = Path("/var/lib") / APPLICATION
@@ -98,24 +98,21 @@ def claimed(home: Path) -> Iterator[DataFolder]:
         UnusableFolder: it cannot be written, or holds something else.
     """
     home = home.absolute()
+    folder = DataFolder(home)
+    lock = filelock.FileLock(home / LOCK, timeout=0)
     try:
-        _make(home)
-        lock = filelock.FileLock(home / LOCK, timeout=0)
-        with _held(lock, home):
+        with told_of(home):
+            _make(home)
+            _acquire(lock, home)
             _write_holder(home)
-            folder = DataFolder(home)
             for place in (folder.run, folder.logs, folder.machine):
                 place.mkdir(mode=0o700, exist_ok=True)
-            yield folder
-    except PermissionError as error:
-        raise UnusableFolder(
-            f"the data folder {home} cannot be used: {error.strerror}: {error.filename}",
-            hint="Choose a folder of your own with --data-dir.",
-        ) from error
+        yield folder
+    finally:
+        lock.release()
 
 
-@contextmanager
-def _held(lock: filelock.BaseFileLock, home: Path) -> Iterator[None]:
+def _acquire(lock: filelock.BaseFileLock, home: Path) -> None:
     try:
         lock.acquire()
     except filelock.Timeout:
@@ -123,10 +120,6 @@ def _held(lock: filelock.BaseFileLock, home: Path) -> Iterator[None]:
             f"the data folder {home} is in use by {_holder(home)}",
             hint="Stop that instance, or start on another folder with --data-dir.",
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _make(home: Path) -> None:

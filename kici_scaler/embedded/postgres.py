@@ -26,7 +26,7 @@ from psycopg2 import extensions, sql
 
 from kici_scaler.embedded.account import Account, account_for, check_reachable, give, reachable_copy
 from kici_scaler.embedded.child import Child
-from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed
+from kici_scaler.embedded.errors import NotInstalled, OtherVersion, StartFailed, told_of
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
@@ -93,8 +93,9 @@ class EmbeddedPostgres:
             UnusableFolder, OtherVersion, NotInstalled, LeftoverServer, StartFailed.
         """
         check_reachable(self.home, self.account)
-        if not (self.folder / "PG_VERSION").is_file():
-            self._make_data()
+        with told_of(self.home):
+            if not (self.folder / "PG_VERSION").is_file():
+                self._make_data()
         self._check_version()
         stop_leftovers("postgres", self.folder, STOP)
         (self.folder / "postmaster.pid").unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from kici_scaler.embedded.account import Account, account_for, give, reachable_copy
 from kici_scaler.embedded.child import Child
-from kici_scaler.embedded.errors import NotInstalled
+from kici_scaler.embedded.errors import NotInstalled, told_of
 from kici_scaler.embedded.leftovers import stop_leftovers
 from kici_scaler.embedded.process import Command, StopStep
 from kici_scaler.embedded.secrets import read_or_make_secret, write_secret
@@ -81,12 +81,14 @@ class EmbeddedRedis:
         Raises:
             LeftoverServer.
         """
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        give(self.folder, self.account)
+        with told_of(self.home):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            give(self.folder, self.account)
         for _package, _folder, program in WHEELS:
             stop_leftovers(program, self.folder, STOP)
-        write_secret(self._configuration, "\n".join(self._directives()))
-        give(self._configuration, self.account)
+        with told_of(self.home):
+            write_secret(self._configuration, "\n".join(self._directives()))
+            give(self._configuration, self.account)
 
     def command(self) -> Command:
         """How to run the server on what `prepare` left; the password is not in the arguments."""
