@@ -1,8 +1,9 @@
 """Who gets an agent now: every waiting request against every cap, in one decision.
 
 Oldest first within priority. A request that cannot be served delays none that can, with
-one exception: one that has waited past the ageing bound sets room aside under the cap
-that blocks it, so that a stream of small requests cannot starve a large one.
+one exception: one that has waited past the ageing bound has the room under the cap that
+blocks it kept, so that a stream of small requests cannot starve a large one. Under a cap
+room is kept for one request at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from datetime import datetime, timedelta
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.request import WaitCode, Waiting
-from kici_scaler.domain.resources import Need, Shape
+from kici_scaler.domain.resources import Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.scalers import BackendType, LabelSet, Resources, Role, Scaler
-from kici_scaler.domain.usage import Blocked, Held, Ledger
+from kici_scaler.domain.usage import Held, Ledger, Rooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Situation:
     table: RoutingTable
     held: Sequence[Held]
     machines: Sequence[MachineView]
+    now: datetime
     restraints: Mapping[str, Restraint] = field(default_factory=dict)
-    now: datetime = datetime.min
     ageing: timedelta = timedelta(seconds=30)
     draining: bool = False
 
@@ -86,14 +87,15 @@ class Refuse:
 Decision = Admit | Refuse
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Demand:
     """Requests that differ in nothing a decision looks at share one of these."""
 
     route: Route | None
-    code: WaitCode = WaitCode.NO_BACKEND
+    rooms: Rooms | None = None
+    code: WaitCode = WaitCode.AT_CAPACITY
     reason: str = ""
-    machines: tuple[str | None, ...] = ()
+    """Why these requests are refused, once one of them was."""
     scaler: str = ""
 
 
@@ -119,14 +121,14 @@ class _Pass:
 
     def __init__(self, situation: Situation) -> None:
         self._is = situation
-        self._cluster = situation.table.cluster
-        self._ledger = Ledger(situation.held)
+        self._ledger = Ledger(situation.table.cluster, situation.held)
         self._oldest_young = situation.now - situation.ageing
         self._demands: dict[
             tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], _Demand
         ] = {}
-        self._refused: dict[int, tuple[WaitCode, str]] = {}
-        self._set_aside: set[str] = set()
+        self._rooms: dict[tuple[str, tuple[MachineFacts, ...]], Rooms | str] = {}
+        restrained = any(each.unroutable for each in situation.restraints.values())
+        self._refuse = self._unroutable if restrained else None
 
     def decide(self, requests: Iterable[Waiting]) -> list[Decision]:
         if self._is.draining:
@@ -139,46 +141,18 @@ class _Pass:
         route = demand.route
         if route is None:
             return Refuse(request, demand.code, demand.reason, demand.scaler)
-        known = self._refused.get(id(demand))
-        if known is not None:
-            return Refuse(request, known[0], known[1], route.scaler.name)
-        machine, blocked = self._place(demand, route, route.shape.requests)
-        if blocked is None:
-            self._ledger.take(route.scaler, machine, route.shape.requests)
-            return Admit(request, route.scaler, route.label_set, machine, route.shape)
-        refusal = (WaitCode.AT_CAPACITY, blocked.reason)
-        if request.enqueued_at <= self._oldest_young and blocked.by not in self._set_aside:
-            self._keep_room(demand, route, blocked)
+        need, rooms = route.shape.requests, demand.rooms
+        assert rooms is not None, "whatever has a route has places, if full ones"
         # Usage only grows within a pass: whoever asks the same later meets the same answer.
-        self._refused[id(demand)] = refusal
-        return Refuse(request, *refusal, route.scaler.name)
-
-    def _keep_room(self, demand: _Demand, route: Route, blocked: Blocked) -> None:
-        machine = min(demand.machines, key=self._load)
-        self._ledger.set_aside(route.scaler, machine, route.shape.requests, blocked)
-
-    def _load(self, machine_id: str | None) -> tuple[int, str]:
-        return self._ledger.machines[machine_id], machine_id or ""
-
-    def _place(
-        self, demand: _Demand, route: Route, need: Need
-    ) -> tuple[str | None, Blocked | None]:
-        """The least loaded machine with room, or the cap in the way."""
-        blocked = self._ledger.blocked_in_cluster(self._cluster, need)
-        if blocked is not None:
-            return None, blocked
-        best: str | None = None
-        best_load: tuple[int, str] | None = None
-        for machine in demand.machines:
-            load = self._load(machine)
-            if best_load is not None and load >= best_load:
-                continue
-            here = self._ledger.blocked_at(self._cluster, route.scaler, machine, need)
-            if here is None:
-                best, best_load = machine, load
-            elif blocked is None:
-                blocked = here
-        return (best, None) if best_load is not None else (None, blocked)
+        if not demand.reason:
+            room = rooms.best(need)
+            if room is not None:
+                self._ledger.take(room, need)
+                return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
+            demand.reason = rooms.shortage(need)
+        if request.enqueued_at <= self._oldest_young and request.may_wait:
+            rooms.keep(need)
+        return Refuse(request, WaitCode.AT_CAPACITY, demand.reason, route.scaler.name)
 
     def _demand(self, request: Waiting) -> _Demand:
         key = (
@@ -201,29 +175,43 @@ class _Pass:
             request.declared,
             own_image=request.image is not None,
         )
-        route = self._is.table.route(wanted, self._unroutable)
+        route = self._is.table.route(wanted, self._refuse)
         if isinstance(route, NoRoute):
             return self._nowhere(route)
-        restraint = self._is.restraints.get(route.scaler.name)
+        name = route.scaler.name
+        restraint = self._is.restraints.get(name)
         if restraint is not None:
-            return _Demand(None, restraint.code, restraint.reason, scaler=route.scaler.name)
+            return _Demand(None, code=restraint.code, reason=restraint.reason, scaler=name)
+        rooms = self._rooms_for(route)
+        if isinstance(rooms, str):
+            return _Demand(None, code=WaitCode.NO_MACHINE, reason=rooms, scaler=name)
+        return _Demand(route, rooms)
+
+    def _rooms_for(self, route: Route) -> Rooms | str:
+        """Where this scaler may put an agent of that kind, or why nowhere."""
+        key = (route.scaler.name, route.facts)
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = self._look_for_rooms(route)
+        return found
+
+    def _look_for_rooms(self, route: Route) -> Rooms | str:
         if not route.scaler.type.is_local:
-            return _Demand(route, machines=(None,))
+            return self._ledger.rooms(route.scaler, (None,))
         machines, why_none = _machines_for(route, self._is.machines)
-        if not machines:
-            return _Demand(None, WaitCode.NO_MACHINE, why_none, scaler=route.scaler.name)
-        return _Demand(route, machines=machines)
+        return self._ledger.rooms(route.scaler, machines) if machines else why_none
 
     def _unroutable(self, scaler: Scaler) -> str | None:
         restraint = self._is.restraints.get(scaler.name)
         return restraint.reason if restraint is not None and restraint.unroutable else None
 
     def _nowhere(self, route: NoRoute) -> _Demand:
-        codes = {
-            self._is.restraints[name].code for name in route.refused if name in self._is.restraints
-        }
-        code = WaitCode.PAUSED if WaitCode.PAUSED in codes else WaitCode.NO_BACKEND
-        return _Demand(None, code, route.summary)
+        """Behind the first scaler that will take it again, so that its queue is looked at then."""
+        restrained = [name for name in route.refused if name in self._is.restraints]
+        if not restrained:
+            return _Demand(None, code=WaitCode.NO_BACKEND, reason=route.summary)
+        code = self._is.restraints[restrained[0]].code
+        return _Demand(None, code=code, reason=route.summary, scaler=restrained[0])
 
 
 def _machines_for(route: Route, machines: Sequence[MachineView]) -> tuple[tuple[str, ...], str]:

@@ -1,14 +1,19 @@
-"""What is held against each cap, and what one more agent would make of it."""
+"""What is held against each cap, and whether one more agent fits under it."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kici_scaler.domain.quantities import format_cpus, format_memory
 from kici_scaler.domain.resources import Need
-from kici_scaler.domain.scalers import Cap, Cluster, Scaler
+from kici_scaler.domain.scalers import UNCAPPED, Cap, Cluster, Scaler
+
+_UNLIMITED = 2**63
+"""More agents, thousandths of a CPU or bytes than anything can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +39,128 @@ class Tally:
         self.memory_bytes = 0
 
     def add(self, count: int, cpu_millis: int, memory_bytes: int) -> None:
+        """Count more agents and what they take."""
         self.count += count
         self.cpu_millis += cpu_millis
         self.memory_bytes += memory_bytes
 
-    def beyond(self, need: Need, cap: Cap) -> str | None:
-        """How the cap would be passed by one more such need, or None."""
-        if cap.cpu_millis is not None and self.cpu_millis + need.cpu_millis > cap.cpu_millis:
+
+class Whose(StrEnum):
+    """Whose cap it is; the value is how its resource cap is spoken of."""
+
+    CLUSTER = "globalResourceCap"
+    SCALER = "resourceCap of scaler `{}`"
+    POOL = "pool `{}`"
+
+
+class Limit:
+    """A cap in force: whose it is, the most it allows, and what is held against it.
+
+    Room may be kept under it for one request that has waited long; that counts as held.
+    """
+
+    __slots__ = (
+        "_machine_id",
+        "_name",
+        "_whose",
+        "held",
+        "is_kept",
+        "most",
+        "most_cpu",
+        "most_memory",
+    )
+
+    def __init__(
+        self,
+        held: Tally,
+        cap: Cap,
+        whose: Whose,
+        name: str = "",
+        machine_id: str | None = None,
+        *,
+        most: int = _UNLIMITED,
+    ) -> None:
+        self.held = held
+        self.most = most
+        self.most_cpu = _UNLIMITED if cap.cpu_millis is None else cap.cpu_millis
+        self.most_memory = _UNLIMITED if cap.memory_bytes is None else cap.memory_bytes
+        self.is_kept = False
+        self._whose, self._name, self._machine_id = whose, name, machine_id
+
+    def has_room(self, need: Need) -> bool:
+        """Whether one more such need fits."""
+        held = self.held
+        return (
+            held.count < self.most
+            and held.cpu_millis + need.cpu_millis <= self.most_cpu
+            and held.memory_bytes + need.memory_bytes <= self.most_memory
+        )
+
+    def missing(self, need: Need) -> float:
+        """How much would have to be freed, in multiples of the need; 0 or less when it fits."""
+        held = self.held
+        return max(
+            held.count + 1 - self.most,
+            (held.cpu_millis + need.cpu_millis - self.most_cpu) / (need.cpu_millis or 1),
+            (held.memory_bytes + need.memory_bytes - self.most_memory) / (need.memory_bytes or 1),
+        )
+
+    def keep(self, need: Need) -> None:
+        """Set the room that is left aside, up to the need, so that what is freed gathers.
+
+        Who takes nothing of what is short still fits.
+        """
+        held = self.held
+        held.count = min(held.count + 1, max(held.count, self.most))
+        held.cpu_millis = min(
+            held.cpu_millis + need.cpu_millis, max(held.cpu_millis, self.most_cpu)
+        )
+        held.memory_bytes = min(
+            held.memory_bytes + need.memory_bytes, max(held.memory_bytes, self.most_memory)
+        )
+        self.is_kept = True
+
+    def reason(self, need: Need) -> str:
+        """Why such a need does not fit, for people."""
+        kept = ", room kept for a request that waits longer included" if self.is_kept else ""
+        return f"{self._shortage(need)}{kept}"
+
+    def _shortage(self, need: Need) -> str:
+        held, most_cpu = self.held, self.most_cpu
+        where = "" if self._machine_id is None else f" on machine `{self._machine_id}`"
+        if held.count >= self.most:
+            is_cluster = self._whose is Whose.CLUSTER
+            holder = "the cluster (globalMaxAgents)" if is_cluster else f"scaler `{self._name}`"
+            return f"{holder} holds {held.count} of its {self.most} agents{where}"
+        cap = f"{self._whose.value.format(self._name)}{where}"
+        if held.cpu_millis + need.cpu_millis > most_cpu:
             return (
-                f"{format_cpus(self.cpu_millis)} of {format_cpus(cap.cpu_millis)} CPUs are taken"
+                f"{cap}: {format_cpus(held.cpu_millis)} of {format_cpus(most_cpu)} CPUs are taken"
                 f" and {format_cpus(need.cpu_millis)} are needed"
             )
-        if (
-            cap.memory_bytes is not None
-            and self.memory_bytes + need.memory_bytes > cap.memory_bytes
-        ):
-            return (
-                f"{format_memory(self.memory_bytes)} of {format_memory(cap.memory_bytes)} memory"
-                f" are taken and {format_memory(need.memory_bytes)} are needed"
-            )
+        return (
+            f"{cap}: {format_memory(held.memory_bytes)} of {format_memory(self.most_memory)}"
+            f" memory are taken and {format_memory(need.memory_bytes)} are needed"
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Room:
+    """What one scaler's next agent on one machine (None: `event`) must fit under there."""
+
+    machine_id: str | None
+    limits: tuple[Limit, ...]
+
+    def blocker(self, need: Need) -> Limit | None:
+        """The first limit in the way of such a need."""
+        for limit in self.limits:
+            if not limit.has_room(need):
+                return limit
         return None
+
+    def missing(self, need: Need) -> float:
+        """How far the worst of its limits is from letting such a need in."""
+        return max(limit.missing(need) for limit in self.limits)
 
 
 class Ledger:
@@ -63,76 +170,120 @@ class Ledger:
     (under machine None); everything is counted for the cluster besides.
     """
 
-    def __init__(self, held: Iterable[Held]) -> None:
-        self.cluster = Tally()
-        self.scalers: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
-        self.pools: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
-        self.machines: defaultdict[str | None, int] = defaultdict(int)
+    def __init__(self, cluster: Cluster, held: Iterable[Held]) -> None:
+        self._pool_caps = {pool.name: pool.cap for pool in cluster.machine_pools}
+        self._scalers: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
+        self._pools: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
+        self._pool_limits: dict[tuple[str, str], Limit] = {}
+        self._rooms: dict[tuple[str, str | None], Room] = {}
+        self.agents_on: defaultdict[str | None, int] = defaultdict(int)
+        self.cluster = Limit(
+            Tally(),
+            cluster.global_resource_cap,
+            Whose.CLUSTER,
+            most=cluster.global_max_agents,
+        )
         for each in held:
             amounts = (each.count, each.cpu_millis, each.memory_bytes)
-            self.cluster.add(*amounts)
-            self.scalers[each.scaler, each.machine_id].add(*amounts)
-            self.machines[each.machine_id] += each.count
+            self.cluster.held.add(*amounts)
+            self._scalers[each.scaler, each.machine_id].add(*amounts)
+            self.agents_on[each.machine_id] += each.count
             if each.pool is not None:
-                self.pools[each.pool, each.machine_id].add(*amounts)
+                self._pools[each.pool, each.machine_id].add(*amounts)
 
-    def take(self, scaler: Scaler, machine_id: str | None, need: Need) -> None:
-        """Count one more agent of the scaler there."""
+    def rooms(self, scaler: Scaler, machines: Sequence[str | None]) -> Rooms:
+        """The places for the scaler's next agent on any of these machines."""
+        return Rooms(self, tuple(self.room(scaler, each) for each in machines))
+
+    def room(self, scaler: Scaler, machine_id: str | None) -> Room:
+        """Where the scaler's agents on that machine are counted; the same one every time."""
+        found = self._rooms.get((scaler.name, machine_id))
+        if found is None:
+            found = Room(machine_id, tuple(self._limits(scaler, machine_id)))
+            self._rooms[scaler.name, machine_id] = found
+        return found
+
+    def take(self, room: Room, need: Need) -> None:
+        """Count one more agent there."""
         amounts = (1, need.cpu_millis, need.memory_bytes)
-        self.cluster.add(*amounts)
-        self.scalers[scaler.name, machine_id].add(*amounts)
-        self.machines[machine_id] += 1
+        self.cluster.held.add(*amounts)
+        for limit in room.limits:
+            limit.held.add(*amounts)
+        self.agents_on[room.machine_id] += 1
+
+    def _limits(self, scaler: Scaler, machine_id: str | None) -> Iterable[Limit]:
+        yield Limit(
+            self._scalers[scaler.name, machine_id],
+            scaler.resource_cap,
+            Whose.SCALER,
+            scaler.name,
+            machine_id,
+            most=scaler.max_agents,
+        )
         if scaler.machine_pool is not None and machine_id is not None:
-            self.pools[scaler.machine_pool, machine_id].add(*amounts)
+            yield self._pool_limit(scaler.machine_pool, machine_id)
 
-    def set_aside(
-        self, scaler: Scaler, machine_id: str | None, need: Need, blocked: Blocked
-    ) -> None:
-        """Keep room for one need under the cap that blocks it, so that it can gather."""
-        amounts = (1, need.cpu_millis, need.memory_bytes)
-        if blocked.by == "cluster":
-            self.cluster.add(*amounts)
-        elif blocked.by == "pool" and scaler.machine_pool is not None:
-            self.pools[scaler.machine_pool, machine_id].add(*amounts)
-        else:
-            self.scalers[scaler.name, machine_id].add(*amounts)
-
-    def blocked_in_cluster(self, cluster: Cluster, need: Need) -> Blocked | None:
-        """Which cluster-wide cap one more agent would pass."""
-        if self.cluster.count >= cluster.global_max_agents:
-            return Blocked(
-                "cluster",
-                f"the cluster holds {self.cluster.count} of its "
-                f"{cluster.global_max_agents} agents (globalMaxAgents)",
+    def _pool_limit(self, pool: str, machine_id: str) -> Limit:
+        found = self._pool_limits.get((pool, machine_id))
+        if found is None:
+            found = self._pool_limits[pool, machine_id] = Limit(
+                self._pools[pool, machine_id],
+                self._pool_caps.get(pool, UNCAPPED),
+                Whose.POOL,
+                pool,
+                machine_id,
             )
-        beyond = self.cluster.beyond(need, cluster.global_resource_cap)
-        return None if beyond is None else Blocked("cluster", f"globalResourceCap: {beyond}")
+        return found
 
-    def blocked_at(
-        self, cluster: Cluster, scaler: Scaler, machine_id: str | None, need: Need
-    ) -> Blocked | None:
-        """Which cap of the scaler or its pool one more agent would pass on that machine."""
-        mine = self.scalers[scaler.name, machine_id]
-        where = "" if machine_id is None else f" on machine `{machine_id}`"
-        if mine.count >= scaler.max_agents:
-            return Blocked(
-                "scaler",
-                f"scaler `{scaler.name}` holds {mine.count} of its {scaler.max_agents}"
-                f" agents{where}",
-            )
-        beyond = mine.beyond(need, scaler.resource_cap)
-        if beyond is not None:
-            return Blocked("scaler", f"resourceCap of scaler `{scaler.name}`{where}: {beyond}")
-        pool = cluster.pool(scaler.machine_pool) if scaler.machine_pool else None
-        if pool is None or machine_id is None:
+
+class Rooms:
+    """The places that would do for a scaler's next agent, never none of them."""
+
+    __slots__ = ("_is_kept", "_ledger", "_rooms")
+
+    def __init__(self, ledger: Ledger, rooms: tuple[Room, ...]) -> None:
+        self._ledger = ledger
+        self._rooms = rooms
+        self._is_kept = False
+
+    def best(self, need: Need) -> Room | None:
+        """Where the fewest agents are among the machines with room; the first among equals."""
+        if not self._ledger.cluster.has_room(need):
             return None
-        beyond = self.pools[pool.name, machine_id].beyond(need, pool.cap)
-        return None if beyond is None else Blocked("pool", f"pool `{pool.name}`{where}: {beyond}")
+        agents_on = self._ledger.agents_on
+        best, fewest = None, math.inf
+        for room in self._rooms:
+            agents = agents_on[room.machine_id]
+            if agents < fewest and room.blocker(need) is None:
+                best, fewest = room, agents
+        return best
 
+    def shortage(self, need: Need) -> str:
+        """Why `best` finds nothing: the cap in the way, and on how many machines."""
+        blocker = self._blocker(self._rooms[0], need)
+        others = len(self._rooms) - 1
+        if blocker is self._ledger.cluster or not others:
+            return blocker.reason(need)
+        machines = "machine" if others == 1 else "machines"
+        return f"{blocker.reason(need)}; no room on {others} other {machines} either"
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A cap in the way: whose (`cluster`, `scaler` or `pool`), and the sentence for people."""
+    def keep(self, need: Need) -> None:
+        """Let what is freed gather for one request that found no room.
 
-    by: str
-    reason: str
+        Where least is missing, under the cap that is in the way there; once a decision. The
+        place least is missing at only changes to one where still less is, so that the room
+        gathers however the ends of other jobs fall.
+        """
+        if self._is_kept:
+            return
+        self._is_kept = True
+        blocker = self._blocker(min(self._rooms, key=lambda room: room.missing(need)), need)
+        if not blocker.is_kept:
+            blocker.keep(need)
+
+    def _blocker(self, room: Room, need: Need) -> Limit:
+        if not self._ledger.cluster.has_room(need):
+            return self._ledger.cluster
+        blocker = room.blocker(need)
+        assert blocker is not None, "a machine with room would have been taken"
+        return blocker
