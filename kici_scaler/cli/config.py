@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-import yaml
 
 from kici_scaler.domain.reload import Bucket, Change, ReloadPlan, plan_reload
 from kici_scaler.errors import ExitCode, KiciError
-from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile, Problem, load
+from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile, load
 from kici_scaler.scalers_file.schema import schema_text
+from kici_scaler.scalers_file.yaml_text import to_yaml
 
 app = typer.Typer(help="Check, show and compare scaler files.", no_args_is_help=True)
 
@@ -52,7 +52,9 @@ def check(path: File, directory: DropIns = None, as_json: AsJson = False) -> Non
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}")
     label_sets = sum(len(each.label_sets) for each in loaded.cluster.scalers)
-    counts = f"{len(loaded.cluster.scalers)} scalers, {label_sets} label sets"
+    counts = (
+        f"{_counted(len(loaded.cluster.scalers), 'scaler')}, {_counted(label_sets, 'label set')}"
+    )
     typer.echo(f"{', '.join(loaded.files)}: valid; {counts}; digest {loaded.digest[:12]}")
 
 
@@ -66,8 +68,7 @@ def show(path: File, directory: DropIns = None, as_json: AsJson = False) -> None
     if as_json:
         print_json(loaded.document)
     else:
-        text = yaml.safe_dump(loaded.document, sort_keys=False, allow_unicode=True)
-        typer.echo(text, nl=False)
+        typer.echo(to_yaml(loaded.document), nl=False)
 
 
 @app.command()
@@ -156,8 +157,12 @@ def _end_invalid(error: InvalidScalerFile, *, as_json: bool) -> NoReturn:
     else:
         count = len(error.problems) + error.not_listed
         typer.echo(str(error), err=True)
-        typer.echo(f"{count} {'mistake' if count == 1 else 'mistakes'}", err=True)
+        typer.echo(_counted(count, "mistake"), err=True)
     raise typer.Exit(error.exit_code) from error
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _verdict(loaded: LoadedFile) -> dict[str, object]:
@@ -166,12 +171,8 @@ def _verdict(loaded: LoadedFile) -> dict[str, object]:
         "files": loaded.files,
         "digest": loaded.digest,
         "scalers": [each.name for each in loaded.cluster.scalers],
-        "warnings": [_document(warning) for warning in loaded.warnings],
+        "warnings": [warning.as_document() for warning in loaded.warnings],
     }
-
-
-def _document(problem: Problem) -> dict[str, object]:
-    return problem.as_document()
 
 
 def _change(change: Change) -> dict[str, object]:

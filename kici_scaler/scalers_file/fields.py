@@ -35,6 +35,7 @@ MOST_COUNT = 2**31 - 1
 BUILTIN_AGENT = "builtin:agent"
 """As `binaryPath`: the reference agent that ships with kici-scaler."""
 
+_LONGEST_HINTED = 12
 _LABEL_HINT = "Quote numbers and words like true: '22'."
 
 
@@ -176,7 +177,9 @@ def _is_name(value: object) -> bool:
 
 def _memory_hint(value: object) -> str:
     """What was probably meant by a number without a unit or with one of another system."""
-    text = str(value)[:20].strip()
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    if len(text) > _LONGEST_HINTED:
+        return ""
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return f"Did you mean {text}m?"
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt])i?b", text, re.IGNORECASE | re.ASCII)

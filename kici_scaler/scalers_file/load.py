@@ -29,6 +29,8 @@ from kici_scaler.scalers_file.source import Source, read
 from kici_scaler.scalers_file.warnings import warnings_of
 
 MOST_DROP_INS = 256
+MOST_CHARACTERS = 4 * 1024 * 1024
+"""Of all files together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ def _merged(path: Path, directory: Path | None) -> Merged:
             sources.append(read(each))
         except Refused as refused:
             problems += refused.problems
+        if sum(source.size for source in sources) > MOST_CHARACTERS:
+            raise UnreadableScalerFile(f"{path} and its drop-ins are too large together")
     if problems:
         raise InvalidScalerFile(problems)
     try:

@@ -22,11 +22,15 @@ MOST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One parsed file: its name as given, its data, and the line of each path in it."""
+    """One parsed file: its name as given, its data, and the line of each path in it.
+
+    `size` is its length in characters.
+    """
 
     file: str
     data: object
     lines: Mapping[Path, int]
+    size: int
 
     def line(self, path: Path) -> int | None:
         """The line of a path, or of the nearest thing around it."""
@@ -54,13 +58,13 @@ def parse(text: str, file: str) -> Source:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = f"is not valid YAML: {error.problem or error.context or 'syntax error'}"
-        line = None if mark is None else mark.line + 1
+        line = None if mark is None else min(mark.line, text.count("\n")) + 1
         hint = "Check the indentation, quotes and brackets there."
         raise Refused(Problem(file, "", message, hint=hint, line=line)) from error
     except yaml.YAMLError as error:
         message = "is not valid YAML: it contains characters that text does not have"
         raise Refused(Problem(file, "", message)) from error
-    return Source(file, data, builder.lines)
+    return Source(file, data, builder.lines, len(text))
 
 
 def _text(path: FilePath) -> str:

@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,7 +24,11 @@ REMOVED_KEYS = {
 }
 """Keys that old files hold, and what became of them."""
 
-_HOMES = ((ScalersFile, "the top of the file"), (ScalerEntry, "the scaler"))
+_HOMES: tuple[tuple[type[BaseModel], str], ...] = (
+    (LabelSetEntry, "a label set"),
+    (ScalerEntry, "the scaler"),
+    (ScalersFile, "the top of the file"),
+)
 _LONGEST_COMPARED = 60
 
 
@@ -32,29 +37,29 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if len(word) > _LONGEST_COMPARED:
         return ""
     plain = {_plain(each): each for each in known}
-    near = get_close_matches(_plain(word), plain, n=1, cutoff=0.7)
+    near = get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
     return f"Did you mean `{plain[near[0]]}`?" if near else ""
 
 
 def key_hint(path: Path) -> str:
     """What to do about an unknown key, given its path as pydantic counts it."""
-    *above, key = path
-    name = str(key)
+    return _key_hint(tuple(step for step in path if isinstance(step, str)))
+
+
+@lru_cache(maxsize=1024)
+def _key_hint(path: tuple[str, ...]) -> str:
+    """The same mistake in every item of a list is thought about once."""
+    *above, name = path
     if name in REMOVED_KEYS:
         return REMOVED_KEYS[name]
     models = list(_models_at(tuple(above)))
-    near = did_you_mean(name, (alias for model in models for alias in aliases(model)))
-    if near:
-        return near
     if ResourcesEntry in models and name in aliases(AmountEntry):
         return f"Put `{name}` under `requests` or `limits`."
-    if name in aliases(LabelSetEntry):
-        return f"`{name}` belongs to a label set."
     home = next((place for model, place in _HOMES if name in aliases(model)), None)
     if home is not None:
         return f"`{name}` belongs to {home}."
     known = sorted({alias for model in models for alias in aliases(model)})
-    return f"Known here: {', '.join(known)}." if known else ""
+    return did_you_mean(name, known) or (f"Known here: {', '.join(known)}." if known else "")
 
 
 def aliases(model: type[BaseModel]) -> list[str]:
@@ -62,12 +67,10 @@ def aliases(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _models_at(path: Path) -> Iterator[type[BaseModel]]:
+def _models_at(path: tuple[str, ...]) -> Iterator[type[BaseModel]]:
     """The models that the object at a path may be of."""
     models: list[type[BaseModel]] = [ScalersFile]
     for step in path:
-        if isinstance(step, int):
-            continue
         if step in (FLAT, NESTED):
             models = [AmountEntry if step == FLAT else ResourcesEntry]
             continue
