@@ -121,15 +121,30 @@ def _judge_booting(due: Due, observing: bool) -> Judgement:
 def _judge_connected(due: Due, windows: Windows, observing: bool, in_grace: bool) -> Judgement:
     if due.seconds_absent is None:
         return _judge_present(due, observing)
+    if observing and not in_grace:
+        condemned = _judge_absent(due, due.seconds_absent, windows)
+        if condemned is not None:
+            return condemned
+    return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
+
+
+def _judge_absent(due: Due, seconds: float, windows: Windows) -> Condemn | None:
     allowed = windows.flap_grace_seconds if due.adopter_dead else windows.stranded_timeout_seconds
-    if due.seconds_absent >= allowed and observing and not in_grace:
+    if seconds >= allowed:
         return Condemn(
             DestroyReason.HEARTBEAT_TIMEOUT,
-            f"its agent was not seen for {int(due.seconds_absent)} s"
+            f"its agent was not seen for {int(seconds)} s"
             + (" after its gateway died" if due.adopter_dead else ""),
             for_absence=True,
         )
-    return Look.INSPECT if due.machine_id and due.machine_reachable else Look.NOBODY
+    if due.state is SpawnState.IDLE and due.job_id is not None and due.past_deadline:
+        # Nobody accepted the job, so it may go elsewhere without waiting for the agent's return.
+        return Condemn(
+            DestroyReason.SHUTDOWN,
+            "its agent went away and did not accept its job in time",
+            for_absence=True,
+        )
+    return None
 
 
 def _judge_present(due: Due, observing: bool) -> Judgement:
