@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import TypeGuard
+
+LEAST_SPAWN_TIMEOUT_SECONDS = 1.0
+MOST_SPAWN_TIMEOUT_SECONDS = 900.0
+_LONGEST_SECONDS = 10 * 366 * 86_400.0
+"""Ten years; what is longer is a mistake, and may not fit an interval of the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +52,35 @@ class Windows:
 
     @classmethod
     def of(cls, stored: Mapping[str, object]) -> Windows:
-        """The defaults with stored values over them; unknown keys are other settings."""
+        """The defaults with stored values over them.
+
+        Unknown keys are other settings; a value that is no sensible number counts as unset, so
+        that nothing somebody stored can stop a sweep.
+        """
         known = {field.name for field in fields(cls)}
         values = {
             key: float(value)
             for key, value in stored.items()
-            if key in known and isinstance(value, (int, float))
+            if key in known and _is_sensible(value)
         }
+        if "spawn_timeout_seconds" in values:
+            values["spawn_timeout_seconds"] = bounded_spawn_timeout(values["spawn_timeout_seconds"])
         return cls(**values)
+
+
+def spawn_timeout(stored: object) -> float | None:
+    """A stored spawn time-out within its bounds; None when it is no sensible number."""
+    return bounded_spawn_timeout(stored) if _is_sensible(stored) else None
+
+
+def bounded_spawn_timeout(seconds: float) -> float:
+    """Between 1 s and 900 s: a start must end well before its task's hard time limit."""
+    return min(max(float(seconds), LEAST_SPAWN_TIMEOUT_SECONDS), MOST_SPAWN_TIMEOUT_SECONDS)
+
+
+def _is_sensible(value: object) -> TypeGuard[float]:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= _LONGEST_SECONDS
+    )

@@ -6,7 +6,7 @@ import json
 
 from sqlalchemy import Connection
 
-from kici_scaler.domain.windows import Windows
+from kici_scaler.domain.windows import Windows, spawn_timeout
 from kici_scaler.store.bulk import sql
 
 CLUSTER = ""
@@ -25,7 +25,8 @@ def spawn_timeouts(connection: Connection) -> dict[str, float]:
     rows = connection.execute(
         sql("SELECT scope, value FROM settings WHERE key = 'spawn_timeout_seconds' AND scope <> ''")
     )
-    return {row.scope: float(row.value) for row in rows}
+    found = {row.scope: spawn_timeout(row.value) for row in rows}
+    return {scope: seconds for scope, seconds in found.items() if seconds is not None}
 
 
 def is_draining(connection: Connection) -> bool:
