@@ -60,7 +60,7 @@ class BareMetalHarness(Harness):
         return sum(str(self._program) in _arguments(process) for process in marked)
 
     def end(self, agent_id: str) -> None:
-        door = self.folder / "bare-metal/agents/agents" / agent_id / "state/door"
+        door = self.folder / "bare-metal/agents" / agent_id / "state/door"
         eventually(door.is_fifo, why=f"{agent_id} did not come up")
         door.write_text("go")
         eventually(lambda: not self.living(agent_id), why=f"{agent_id} did not end")

@@ -11,6 +11,13 @@ from tests.conformance.harness import Harness, harnesses
 from workers.contract import Backend
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--backend`, when this folder is what is run."""
+    parser.addoption(
+        "--backend", action="append", metavar="TYPE", help="check only this backend; repeatable"
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One run for each backend."""
     if "harness" in metafunc.fixturenames:

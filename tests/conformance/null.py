@@ -15,7 +15,7 @@ class NullHarness(Harness):
     """Its ledger is its witness: what it says there, the rest of the world believes."""
 
     backend_type = "null"
-    kill_rounds = 300
+    kill_rounds = 200
 
     @property
     def ledger(self) -> Ledger:

@@ -76,8 +76,7 @@ class LocalHost:
 
     def _command_line(self, command: str) -> list[str]:
         program = packed().install(self._folder)
-        root = self._folder / "agents"
-        return [sys.executable, "-I", "-S", str(program), "--root", str(root), command]
+        return [sys.executable, "-I", "-S", str(program), "--root", str(self._folder), command]
 
 
 def interpret(command: str, text: str) -> Answer:

@@ -59,7 +59,7 @@ class Site:
     @property
     def root(self) -> Path:
         """Where the supervisor keeps its records."""
-        return self.folder / "state/bare-metal/agents"
+        return self.folder / "state/bare-metal"
 
     def agent_folder(self, agent_id: str) -> Path:
         """Where the supervisor keeps one agent."""
