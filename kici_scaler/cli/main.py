@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from kici_scaler.cli import config, explain, failures, request, requests, roles, up
+from kici_scaler.cli import (
+    agents,
+    config,
+    explain,
+    failures,
+    keys,
+    request,
+    requests,
+    roles,
+    status,
+    up,
+)
 
 app = typer.Typer(
     name="kici-scaler",
@@ -41,8 +52,11 @@ def options(
 up.register(app)
 roles.register(app)
 request.register(app)
+status.register(app)
 app.add_typer(requests.app, name="requests")
+app.add_typer(agents.app, name="agents")
 app.add_typer(config.app, name="config")
+app.add_typer(keys.app, name="keys")
 app.command()(explain.explain)
 
 

@@ -11,7 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kici_scaler.agent.protocol import PATH
 from kici_scaler.errors import KiciError
-from kici_scaler.gateway import routes_health, routes_requests
+from kici_scaler.gateway import (
+    routes_agents,
+    routes_health,
+    routes_logs,
+    routes_requests,
+    routes_status,
+)
 from kici_scaler.gateway.access import Access
 from kici_scaler.gateway.agents import serve_agent
 from kici_scaler.gateway.core import Gateway
@@ -45,8 +51,15 @@ def make_http(gateway: Gateway, life: Life) -> FastAPI:
     )
     app.state.gateway = gateway
     app.state.life = life
-    for routes in (routes_health, routes_requests):
-        app.include_router(routes.router)
+    for router in (
+        routes_health.router,
+        routes_logs.router,
+        routes_requests.router,
+        routes_status.router,
+        routes_status.metrics_router,
+        routes_agents.router,
+    ):
+        app.include_router(router)
     app.add_exception_handler(KiciError, _on_error)
     app.add_exception_handler(OperationalError, _on_transient)
     app.add_exception_handler(Exception, _on_failure)

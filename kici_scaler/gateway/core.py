@@ -41,6 +41,8 @@ class Gateway:
     """The current one; empty before the first is recorded."""
     beaten_at: float = 0.0
     """Loop time of the last heartbeat that the database took."""
+    followers: int = 0
+    """HTTP callers that follow a log right now."""
     departed: list[tuple[str, int]] = field(default_factory=list)
     """Agents (id, connection number) whose sockets closed, to be recorded together."""
     background: set[asyncio.Task[None]] = field(default_factory=set)

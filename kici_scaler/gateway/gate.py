@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from starlette.responses import JSONResponse
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kici_scaler.errors import KiciError
 from kici_scaler.gateway.access import Access
 from kici_scaler.gateway.errors import HttpError, http_error
+from kici_scaler.gateway.following import FollowingBroken
 
 MOST_BODY_BYTES: Final = 1 << 20
 MOST_BATCH_BYTES: Final = 16 << 20
@@ -39,7 +41,9 @@ class Gate:
             response = JSONResponse(told.body, status_code=told.status, headers=told.headers)
             await response(scope, receive, send)
             return
-        await self._app(scope, _Body(receive, _most_bytes(scope)).receive, send)
+        # A log that breaks off ends without its last chunk, and so its reader knows.
+        with suppress(FollowingBroken):
+            await self._app(scope, _Body(receive, _most_bytes(scope)).receive, send)
 
     async def _let_in(self, scope: Scope) -> None:
         headers = dict(scope["headers"])

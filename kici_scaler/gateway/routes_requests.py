@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, status
 
-from kici_scaler.domain.request import RequestState, Result
+from kici_scaler.domain.request import OVER, RequestState, Result
 from kici_scaler.errors import NotFound
 from kici_scaler.gateway.access import AsDispatcher
 from kici_scaler.gateway.errors import HttpError
@@ -23,6 +24,7 @@ from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import request
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import agent_views
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import transaction
 
@@ -102,8 +104,11 @@ def find(runtime: Runtime, job_id: str) -> RequestView:
     """
     with transaction(runtime.engine) as connection:
         row = request_rows.find(connection, [job_id]).get(job_id)
+        agent_id = agent_views.agent_of_job(connection, job_id)
     if row is None:
         raise NotFound(f"no request of job {job_id!r} is known")
+    if row.agent_id is None and row.state in OVER:
+        row = replace(row, agent_id=agent_id)
     return RequestView.of(row, request.answer_of(row))
 
 

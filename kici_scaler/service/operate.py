@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kici_scaler.domain.request import OVER
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.errors import NotFound
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agent_views, audit, events, outcomes, settings
+from kici_scaler.store import agent_views, audit, events, outcomes, requests, settings
 from kici_scaler.store.agent_views import AgentView
 from kici_scaler.store.engine import snapshot, transaction
 from kici_scaler.store.events import EventRow
@@ -94,10 +95,32 @@ def story(runtime: Runtime, agent_id: str) -> AgentStory:
     return found
 
 
-def agent_of_job(runtime: Runtime, job_id: str) -> str | None:
-    """The agent that has a job, or had it last."""
+@dataclass(frozen=True, slots=True)
+class JobStand:
+    """Whether a job is over, and the agent that has it or had it last."""
+
+    is_over: bool
+    agent_id: str | None
+
+
+def job_stand(runtime: Runtime, job_id: str) -> JobStand:
+    """Where a job is.
+
+    Raises:
+        NotFound: no request of that job is known.
+    """
+    with snapshot(runtime.engine) as connection:
+        row = requests.find(connection, [job_id]).get(job_id)
+        if row is None:
+            raise NotFound(f"no request of job {job_id!r} is known")
+        return JobStand(row.state in OVER, agent_views.agent_of_job(connection, job_id))
+
+
+def kept_lines(runtime: Runtime, agent_id: str) -> tuple[str, ...]:
+    """The last lines of an agent's output, as its outcome keeps them."""
     with transaction(runtime.engine) as connection:
-        return agent_views.agent_of_job(connection, job_id)
+        found = outcomes.find(connection, agent_id)
+    return () if found is None else found.log_tail
 
 
 def _unknown(agent_id: str) -> NotFound:

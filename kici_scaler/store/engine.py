@@ -87,6 +87,18 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             raise CommitUnknown(error) from error
 
 
+@contextmanager
+def snapshot(engine: Engine) -> Iterator[Connection]:
+    """One read-only transaction in which every statement sees the same moment.
+
+    Raises:
+        DatabaseUnreachable: the server does not answer.
+    """
+    frozen = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    with transaction(frozen) as connection:
+        yield connection
+
+
 def is_disconnect(error: DBAPIError) -> bool:
     """Whether the server, rather than the statement, is what failed."""
     if error.connection_invalidated:

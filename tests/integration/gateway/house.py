@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import redis
 from sqlalchemy import text
 
 from kici_scaler.domain.spawn import SpawnState
@@ -176,6 +177,11 @@ class House:
         }
         folder = self.folder / order.row.agent_id
         return self.stack.enter_context(agent_process(gateway.agents_url, folder, environment))
+
+    def flush_redis(self) -> None:
+        """Lose everything that Redis holds."""
+        with contextlib.closing(redis.Redis.from_url(self.redis_url)) as client:
+            client.flushall()
 
     def scalar(self, statement: str, **values: object) -> Any:
         """One value of the database."""
