@@ -112,8 +112,7 @@ class _Attendance:
         after = ""
         if result.started_at and result.finished_at:
             after = f" after {(result.finished_at - result.started_at).total_seconds():.1f} s"
-        why = f": {result.error}" if result.error else ""
-        self._note(f"{result.state} with exit code {code}{after} on {result.agent_id}{why}")
+        self._note(f"{result.state} with exit code {code}{after}")
         return code
 
     def _call_off(self, why: str, code: ExitCode) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import httpx
+from pydantic import BaseModel, ValidationError
 
 from kici_scaler.client import BadAnswer, Unanswered
 from kici_scaler.client.transport import Clock, Repeater, trouble
@@ -17,6 +18,8 @@ ANSWER_SECONDS = 5.0
 """A person waits; a gateway that restarts is back sooner."""
 QUIET_SECONDS = 60.0
 """A followed log may say nothing for so long."""
+
+Model = TypeVar("Model", bound=BaseModel)
 
 Query = Mapping[str, str | int | Sequence[str]]
 """Values of a query by name; a list repeats the name."""
@@ -96,6 +99,21 @@ class OperatorClient:
                 f"GET {path} broke off ({type(error).__name__}: {error})",
                 hint="check the gateway's URL and health",
             ) from error
+
+
+def parsed(shape: type[Model], answer: object) -> Model:
+    """An answer in its shape.
+
+    Raises:
+        BadAnswer: it has another one.
+    """
+    try:
+        return shape.model_validate(answer)
+    except ValidationError as problem:
+        raise BadAnswer(
+            f"the gateway's answer is no {shape.__name__}: {problem.errors()[0]['msg']}",
+            hint="is the gateway of another version than this command?",
+        ) from problem
 
 
 def _address(path: str, query: Query | None) -> str:

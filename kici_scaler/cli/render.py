@@ -24,11 +24,13 @@ STYLES: Final[Mapping[str, str]] = {
     "running": "green",
     "busy": "green",
     "active": "green",
+    "up": "green",
     "succeeded": "green",
     "failed": "red",
     "refused": "red",
     "quarantined": "bold red",
     "unreachable": "bold red",
+    "degraded": "bold red",
     "destroying": "magenta",
     "draining": "magenta",
     "retiring": "magenta",
@@ -45,9 +47,20 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=WIDTH_OF_A_PIPE)
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """Print a table, or a sentence when there is nothing to put into it."""
+    found = list(rows)
+    console().print(table_of(columns, found) if found else empty)
+
+
+def print_details(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one pair a line."""
+    console().print(details_of(pairs))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table of plain values; None is shown as `-`, a known state in its colour."""
-    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -72,29 +85,18 @@ def cell(value: object) -> Text:
         return Text("-", style="dim")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
+    if isinstance(value, datetime):
+        return Text(value.astimezone().isoformat(sep=" ", timespec="seconds"))
     if isinstance(value, list | tuple):
         return Text(", ".join(map(str, value)) or "-")
-    text = str(value)
-    return Text(text, style=STYLES.get(text, ""))
+    return Text(str(value), style=STYLES.get(str(value), ""))
 
 
-def moment(text: object) -> datetime | None:
-    """A time of a gateway's answer."""
-    return datetime.fromisoformat(text) if isinstance(text, str) else None
-
-
-def local(text: object) -> str | None:
-    """A time of a gateway's answer on this machine's clock, to the second."""
-    found = moment(text)
-    return found.astimezone().isoformat(sep=" ", timespec="seconds") if found else None
-
-
-def ago(text: object, now: datetime | None = None) -> str | None:
-    """How long ago a time of a gateway's answer is: `12 s`, `3 min`, `2 h`, `5 d`."""
-    found = moment(text)
-    if found is None:
+def ago(moment: datetime | None, now: datetime | None = None) -> str | None:
+    """How long ago that was: `12 s`, `3 min`, `2 h`, `5 d`."""
+    if moment is None:
         return None
-    return span(((now or datetime.now(UTC)) - found).total_seconds())
+    return span(((now or datetime.now(UTC)) - moment).total_seconds())
 
 
 def span(seconds: float) -> str:
@@ -103,8 +105,3 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(0, int(seconds))} s"
-
-
-def of_most(used: object, most: object) -> str:
-    """A use beside its limit."""
-    return f"{used}" if most is None else f"{used} of {most}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -12,6 +11,9 @@ import typer
 from kici_scaler.cli import access, render
 from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.domain.request import RequestState
+
+if TYPE_CHECKING:
+    from kici_scaler.gateway.models import RequestView
 
 app = typer.Typer(help="List, show and cancel scale requests.", no_args_is_help=True)
 
@@ -31,19 +33,19 @@ def list_requests(
 
     Example: kici-scaler requests list --state waiting
     """
+    from kici_scaler.cli.operator_client import parsed
+    from kici_scaler.gateway.models import RequestList
+
     states = list(RequestState) if everything else state or []
     query: dict[str, int | list[str]] = {"state": [each.value for each in states], "limit": limit}
     with access.operator() as gateway:
-        found = gateway.get("/v1/requests", query)
+        answer = gateway.get("/v1/requests", query)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    rows = [_row(each) for each in found["requests"]]
-    render.console().print(
-        render.table_of(("job", "state", "since", "labels", "agent", "why"), rows)
-        if rows
-        else "no requests"
-    )
+    found = parsed(RequestList, answer).requests
+    columns = ("job", "state", "since", "labels", "agent", "why")
+    render.print_table(columns, map(_row, found), empty="no requests")
 
 
 @app.command()
@@ -52,12 +54,15 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
     Example: kici-scaler requests show job-4f1d
     """
+    from kici_scaler.cli.operator_client import parsed
+    from kici_scaler.gateway.models import RequestView
+
     with access.operator() as gateway:
-        found = gateway.get(_path(job_id))
+        answer = gateway.get(f"/v1/requests/{quote(job_id, safe='')}")
     if as_json:
-        print_json(found)
+        print_json(answer)
     else:
-        render.console().print(render.details_of(_details(found)))
+        render.print_details(_details(parsed(RequestView, answer)))
 
 
 @app.command()
@@ -81,7 +86,7 @@ def cancel(
 ) -> None:
     """Cancel a job, whatever its state; a running one is told to stop.
 
-    Example: kici-scaler requests cancel job-4f1d --reason "superseded"
+    Example: kici-scaler requests cancel job-4f1d --reason superseded
     """
     with access.dispatcher() as scaler:
         state = scaler.cancel(job_id, reason=reason)
@@ -91,47 +96,41 @@ def cancel(
         typer.echo(f"{job_id}: {state}")
 
 
-def _path(job_id: str) -> str:
-    return f"/v1/requests/{quote(job_id, safe='')}"
+def _row(found: RequestView) -> tuple[object, ...]:
+    since = render.ago(found.finished_at or found.created_at)
+    why = _end(found) or found.reason
+    return found.job_id, found.state, since, found.labels, found.agent_id, why
 
 
-def _row(found: Mapping[str, Any]) -> tuple[object, ...]:
-    since = found["finishedAt"] or found["enqueuedAt"]
-    why = found["reason"] or _end(found)
-    return (found["jobId"], found["state"], render.ago(since), found["labels"],
-            found["agentId"], why)  # fmt: skip
-
-
-def _details(found: Mapping[str, Any]) -> list[tuple[str, object]]:
+def _details(found: RequestView) -> list[tuple[str, object]]:
     return [
-        ("job", found["jobId"]),
-        ("run", found["runId"]),
-        ("organisation", found["org"]),
-        ("state", found["state"]),
-        ("answer", found["result"]),
-        ("reason", found["reason"]),
+        ("job", found.job_id),
+        ("run", found.run_id),
+        ("organisation", found.org),
+        ("state", found.state),
+        ("reason", found.reason),
         ("end", _end(found)),
-        ("labels", found["labels"]),
-        ("excluded", found["excludeLabels"]),
-        ("image", found["image"]),
-        ("priority", found["priority"] or None),
-        ("agent", found["agentId"]),
-        ("agent's state", found["agentState"]),
-        ("scaler", found["scaler"]),
-        ("machine", found["machineId"]),
-        ("requeued", found["requeues"] or None),
-        ("last error", found["lastProvisioningError"]),
-        ("requested", render.local(found["enqueuedAt"])),
-        ("decided", render.local(found["decidedAt"])),
-        ("over", render.local(found["finishedAt"])),
+        ("labels", found.labels),
+        ("excluded", found.exclude_labels),
+        ("image", found.image),
+        ("priority", found.priority or None),
+        ("agent", found.agent_id),
+        ("agent's state", found.agent_state),
+        ("scaler", found.scaler),
+        ("machine", found.machine_id),
+        ("requeued", found.requeues or None),
+        ("last error", found.last_provisioning_error),
+        ("requested", found.created_at),
+        ("decided", found.decided_at),
+        ("over", found.finished_at),
     ]
 
 
-def _end(found: Mapping[str, Any]) -> str | None:
-    outcome = found["outcome"] or {}
+def _end(found: RequestView) -> str | None:
+    result = found.result or {}
     parts = [
-        f"exit code {outcome['exitCode']}" if outcome.get("exitCode") is not None else "",
-        f"signal {outcome['signal']}" if outcome.get("signal") is not None else "",
-        str(outcome.get("error") or ""),
+        f"exit code {result['exitCode']}" if result.get("exitCode") is not None else "",
+        f"signal {result['signal']}" if result.get("signal") is not None else "",
+        str(result.get("error") or ""),
     ]
     return ", ".join(filter(None, parts)) or None

@@ -60,17 +60,21 @@ class Inspector:
 
 def sentence(cause: ExitCause) -> str:
     """An exit cause in words."""
-    detail = f": {cause.detail}" if cause.detail else ""
+    said = _said(cause)
+    return said if not cause.detail or cause.detail in said else f"{said}: {cause.detail}"
+
+
+def _said(cause: ExitCause) -> str:
     match cause.kind:
         case ExitKind.EXITED:
-            return f"its agent exited with code {cause.exit_code}{detail}"
+            return f"its agent exited with code {cause.exit_code}"
         case ExitKind.SIGNALLED:
-            return f"its agent was ended by signal {cause.signal}{detail}"
+            return f"its agent was ended by signal {cause.signal}"
         case ExitKind.OUT_OF_MEMORY:
-            return f"its agent was killed for passing its memory limit{detail}"
+            return "its agent was killed for passing its memory limit"
         case ExitKind.STOPPED:
-            return f"its agent was stopped{detail}"
+            return "its agent was stopped"
         case ExitKind.START_FAILED:
-            return f"its agent could not be started{detail}"
+            return "its agent could not be started"
         case ExitKind.VANISHED | ExitKind.ABSENT:
-            return f"its compute is no longer there{detail}"
+            return "its compute is no longer there"
