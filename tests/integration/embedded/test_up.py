@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from kici_scaler.client import DispatcherClient, JobRequest, Payload
 from kici_scaler.embedded.folder import make_temporary_home
 from kici_scaler.embedded.leftovers import find_leftovers
 from kici_scaler.embedded.ports import free_port
@@ -107,6 +108,11 @@ def up(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Loca
             process.wait(60)
 
 
+def dispatcher(profile: LocalProfile) -> DispatcherClient:
+    assert profile.gateway_url is not None
+    return DispatcherClient(profile.gateway_url, profile.dispatcher_key_path.read_text().strip())
+
+
 def said(place: Path) -> str:
     return (place / "output").read_text()
 
@@ -152,6 +158,29 @@ def test_real_roles_work_and_come_back_when_killed(place: Path) -> None:
         assert process.wait(60) == 0
     assert all(is_gone(child.pid) for child in family)
     assert "ended by SIGKILL; starts again in 0.5 s" in said(place)
+
+
+def test_a_running_job_outlives_a_killed_up(place: Path) -> None:
+    file, begun, may_end = (place / name for name in ("scalers.yaml", "begun", "may-end"))
+    file.write_text(FILE % ("bare-metal", ", binaryPath: 'builtin:agent'"))
+    options = ("--config", str(file), "--port", "0", "--flower-port", "0")
+    script = f"touch {begun}; until [ -e {may_end} ]; do sleep 0.2; done; echo over"
+    try:
+        with up(place, *options) as (process, profile):
+            with dispatcher(profile) as client:
+                payload = Payload(command=("sh", "-c", script))
+                client.request(
+                    JobRequest(job_id="job", run_id="run", labels=("a",), payload=payload)
+                )
+            wait_until(begun.exists, within=60)
+            process.kill()
+        with up(place, *options) as (process, profile), dispatcher(profile) as client:
+            assert client.get("job").state == "running"
+            may_end.touch()
+            assert client.wait("job", 60).state == "succeeded"
+            assert [line.text for line in client.log("job")] == ["over"]
+    finally:
+        may_end.touch()
 
 
 class TestWhileOneRuns:
