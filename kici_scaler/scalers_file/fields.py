@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from croniter import croniter
+from croniter import CroniterError, croniter
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -35,6 +36,7 @@ MOST_COUNT = 2**31 - 1
 BUILTIN_AGENT = "builtin:agent"
 """As `binaryPath`: the reference agent that ships with kici-scaler."""
 
+_ANY_MOMENT = datetime(2024, 1, 1)
 _LONGEST_HINTED = 12
 _LABEL_HINT = "Quote numbers and words like true: '22'."
 
@@ -139,12 +141,17 @@ def read_name(value: object) -> str:
 
 
 def read_cron(value: object) -> str:
-    """A cron expression of five fields."""
+    """A cron expression of five fields that names moments, always the same ones."""
     expected = "expected a cron expression of five fields, like `0 8 * * 1-5`"
     if not isinstance(value, str) or len(value) > 200 or len(value.split()) != 5:
         raise refusal(expected)
-    if not croniter.is_valid(value):
+    # The library also reads R and H as "at random", which every process would read differently.
+    if re.search(r"\b[rh]\b", value, re.IGNORECASE) or not croniter.is_valid(value):
         raise refusal(expected)
+    try:
+        croniter(value, _ANY_MOMENT).get_next()
+    except CroniterError as error:
+        raise refusal("expected a cron expression that names a moment at all") from error
     return " ".join(value.split())
 
 

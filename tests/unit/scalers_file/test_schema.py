@@ -165,6 +165,16 @@ def test_mistakes_outside_of_scalers_are_found(
         ),
         (
             "container",
+            {"warmPool": {"schedules": [{"cron": "R 8 * * *", "size": 1}]}},
+            "warmPool.schedules[0].cron",
+        ),
+        (
+            "container",
+            {"warmPool": {"schedules": [{"cron": "0 0 31 2 *", "size": 1}]}},
+            "warmPool.schedules[0].cron",
+        ),
+        (
+            "container",
             {"warmPool": {"schedules": [{"cron": "0 8 * * *", "size": 1, "timezone": "Mars"}]}},
             "warmPool.schedules[0].timezone",
         ),
