@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import psutil
@@ -30,6 +30,7 @@ class Faults:
     gateway: OperatorClient
     dispatcher: Dispatcher
     tell: Callable[[str], None]
+    told: list[str] = field(default_factory=list)
     agent_killed: bool = False
     worker_killed: bool = False
 
@@ -52,7 +53,7 @@ class Faults:
         pid = self.installation.supervisor.pid(WORKER)
         self.installation.kill(WORKER)
         self.worker_killed = True
-        self.tell(f"kill -9 of the {WORKER} worker (pid {pid}) while it starts agents")
+        self._say(f"kill -9 of the {WORKER} worker (pid {pid}) while it starts agents")
 
     def _kill_agent(self, sight: Sight) -> None:
         victim = next(job for job in self.dispatcher.jobs if job.kind is Kind.VICTIM)
@@ -64,7 +65,11 @@ class Faults:
             return
         os.kill(pid, signal.SIGKILL)
         self.agent_killed = True
-        self.tell(f"kill -9 of {agent.agent_id} (pid {pid}) in the middle of job {victim.job_id}")
+        self._say(f"kill -9 of {agent.agent_id} (pid {pid}) in the middle of job {victim.job_id}")
+
+    def _say(self, text: str) -> None:
+        self.told.append(text)
+        self.tell(text)
 
     def _has_begun(self, job_id: str) -> bool:
         """Whether the job has printed something."""

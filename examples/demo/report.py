@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, JustifyMethod, OverflowMethod
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,16 +14,16 @@ from examples.demo.jobs import DemoJob
 from kici_scaler.embedded.profile import LocalProfile
 
 NUMBERS = ("wait", "run")
+WHOLE = ("job", "agent", "wait", "run")
+LONGEST_LINE = 40
 
 
 def print_jobs(console: Console, jobs: Sequence[DemoJob], ended: dict[str, Finished]) -> None:
     """The table of the jobs."""
     table = Table(title="jobs", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("job", "agent", "wait", "run", "result", "log line", ""):
-        cut = heading == "log line"
         justify: JustifyMethod = "right" if heading in NUMBERS else "left"
-        overflow: OverflowMethod = "ellipsis" if cut else "fold"
-        table.add_column(heading, overflow=overflow, justify=justify, no_wrap=cut)
+        table.add_column(heading, overflow="fold", justify=justify, no_wrap=heading in WHOLE)
     for job in jobs:
         found = ended.get(job.job_id)
         if found is None:
@@ -60,7 +60,8 @@ def _line(found: Finished) -> str:
     """The line of the log that proves the point, else the last one."""
     texts = [line.text for line in found.lines]
     last = texts[-1] if texts else ""
-    return next((text for text in texts if found.job.ending.line in text), last)
+    line = next((text for text in texts if found.job.ending.line in text), last)
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
 def describe(profile: LocalProfile) -> str:

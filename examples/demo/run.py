@@ -86,7 +86,8 @@ def _set_up_and_show(
         dispatcher = _dispatcher(profile, files, clients)
         show = Show(installation, gateway, dispatcher, make_view(console), verdict)
         try:
-            show.run()
+            for killed in show.run():
+                console.print(killed, soft_wrap=True)
             print_jobs(console, dispatcher.jobs, dispatcher.finished)
             if keep:
                 console.print(describe(profile), soft_wrap=True)
@@ -108,14 +109,15 @@ class Show:
     view: View
     verdict: Verdict
 
-    def run(self) -> None:
-        """Submit the jobs, watch them to their ends, and see every agent go."""
+    def run(self) -> tuple[str, ...]:
+        """Submit the jobs, watch them to their ends, and see every agent go; what was killed."""
         faults = Faults(self.installation, self.gateway, self.dispatcher, self.view.happened)
         with self.view.shown():
             self.dispatcher.submit_all()
             self._watch(lambda sight: self._advance(sight, faults), JOBS_WITHIN)
             self._watch(lambda sight: not sight.agents, GONE_WITHIN)
         self._judge(faults)
+        return tuple(faults.told)
 
     def leave_nothing(self) -> None:
         """Call off what is not over, and wait until every agent is gone."""

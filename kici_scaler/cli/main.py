@@ -10,6 +10,7 @@ import typer
 from kici_scaler.cli import (
     agents,
     config,
+    drain,
     explain,
     failures,
     keys,
@@ -55,6 +56,7 @@ request.register(app)
 status.register(app)
 app.add_typer(requests.app, name="requests")
 app.add_typer(agents.app, name="agents")
+app.add_typer(drain.app, name="drain")
 app.add_typer(config.app, name="config")
 app.add_typer(keys.app, name="keys")
 app.command()(explain.explain)

@@ -13,6 +13,7 @@ from kici_scaler.agent.protocol import PATH
 from kici_scaler.errors import KiciError
 from kici_scaler.gateway import (
     routes_agents,
+    routes_cluster,
     routes_health,
     routes_logs,
     routes_requests,
@@ -58,6 +59,7 @@ def make_http(gateway: Gateway, life: Life) -> FastAPI:
         routes_status.router,
         routes_status.metrics_router,
         routes_agents.router,
+        routes_cluster.router,
     ):
         app.include_router(router)
     app.add_exception_handler(KiciError, _on_error)

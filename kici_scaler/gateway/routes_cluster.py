@@ -1,0 +1,53 @@
+"""The operator's side: what is done to the cluster as a whole."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from kici_scaler.domain.request import RequestState
+from kici_scaler.gateway.access import AsOperator
+from kici_scaler.gateway.models import Shape
+from kici_scaler.gateway.wiring import TheGateway
+from kici_scaler.service import operations, status
+from kici_scaler.service.status import ClusterStatus
+
+router = APIRouter(prefix="/v1", tags=["cluster"])
+
+
+class DrainBody(BaseModel):
+    """Whether new demand shall be turned away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    draining: bool
+
+
+class DrainView(Shape):
+    """Whether new demand is turned away, and how many jobs still run."""
+
+    draining: bool
+    jobs_running: int
+
+    @classmethod
+    def of(cls, found: ClusterStatus) -> Self:
+        """From what was read."""
+        running = found.requests.get(RequestState.RUNNING.value, 0)
+        return cls(draining=found.draining, jobs_running=running)
+
+
+@router.get("/drain")
+async def draining(gateway: TheGateway, _: AsOperator) -> DrainView:
+    """Whether the cluster drains."""
+    return DrainView.of(await gateway.threads.http(status.read, gateway.runtime))
+
+
+@router.post("/drain")
+async def drain(body: DrainBody, gateway: TheGateway, caller: AsOperator) -> DrainView:
+    """Turn new demand away, or take it again; running agents go on either way."""
+    await gateway.threads.http(
+        operations.set_draining, gateway.runtime, body.draining, actor=caller.actor
+    )
+    return DrainView.of(await gateway.threads.http(status.read, gateway.runtime))
