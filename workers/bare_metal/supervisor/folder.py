@@ -146,6 +146,14 @@ class Folder:
         self.monitor_lock = self.path / "monitor.lock"
         self._stopping = self.path / "stopping"
 
+    def marks(self, installation_id: str) -> dict[str, str]:
+        """Variables by which a process of this agent is told from any other process."""
+        return {
+            "KICI_AGENT_ID": self.agent_id,
+            "KICI_INSTALLATION_ID": installation_id,
+            "KICI_AGENT_STATE_DIR": str(self.state),
+        }
+
     @property
     def record(self) -> dict[str, Any] | None:
         """Whose it is and what made it; None when nothing is kept of the agent."""

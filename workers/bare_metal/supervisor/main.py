@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -42,10 +43,13 @@ def run(arguments: list[str]) -> int:
     if len(arguments) != 3 or arguments[0] != "--root" or arguments[2] not in COMMANDS:
         print(USAGE, file=sys.stderr)
         return 2
+    # What the asking process ignores or blocks must not be inherited by what is started.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     content = json.load(sys.stdin)
     give_up_at = time.monotonic() + float(content["deadline_seconds"])
     os.umask(0o077)
-    answer = _answer(COMMANDS[arguments[2]], Path(arguments[1]), content, give_up_at)
+    answer = _answer(COMMANDS[arguments[2]], Path(arguments[1]).resolve(), content, give_up_at)
     json.dump(answer, sys.stdout)
     sys.stdout.flush()
     return 0

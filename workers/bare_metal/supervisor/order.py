@@ -47,11 +47,7 @@ class Order:
     def environment(self, folder: Folder) -> dict[str, str]:
         """The agent's whole environment: what is allowed, what was given, where it lives."""
         allowed = {key: os.environ[key] for key in ALLOWED if key in os.environ}
-        marks = {
-            "KICI_AGENT_ID": self.agent_id,
-            "KICI_INSTALLATION_ID": self.installation_id,
-            "KICI_AGENT_STATE_DIR": str(folder.state),
-        }
+        told = folder.marks(self.installation_id)
         if self.agent_token:
-            marks["KICI_AGENT_TOKEN_FILE"] = str(folder.token)
-        return {**allowed, **self.given, **marks}
+            told["KICI_AGENT_TOKEN_FILE"] = str(folder.token)
+        return {**allowed, **self.given, **told}

@@ -124,19 +124,15 @@ def ancestors(pid: int, seen: dict[int, Seen]) -> set[int]:
     return found
 
 
-def marked(wanted: dict[str, str], seen: dict[int, Seen]) -> dict[Identity, dict[str, str]]:
-    """Processes of this user whose environment carries all of those values, with theirs.
+def marked(name: str, value: str, seen: dict[int, Seen]) -> dict[Identity, dict[str, str]]:
+    """Processes of this user whose environment has that variable, with their environments.
 
     The environment is the one a process was started with, so what descends from an agent
     keeps its marks unless it took care to drop them.
     """
     user = os.getuid()
-    found = {}
-    for each in seen.values():
-        environment = _environment(each.pid, user)
-        if all(environment.get(key) == value for key, value in wanted.items()):
-            found[each.identity] = environment
-    return found
+    found = {each.identity: _environment(each.pid, user) for each in seen.values()}
+    return {each: given for each, given in found.items() if given.get(name) == value}
 
 
 def _environment(pid: int, user: int) -> dict[str, str]:

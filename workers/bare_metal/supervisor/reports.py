@@ -8,6 +8,7 @@ from typing import Any
 
 from . import files, processes
 from .folder import AGENT_ID, Folder, Phase, Root
+from .processes import Identity
 from .refusal import Refused
 
 TOMBSTONE_SECONDS = 86_400.0
@@ -30,7 +31,7 @@ def list_agents(root: Root, content: dict[str, Any], _give_up_at: float) -> dict
         if entry is not None and entry["installation_id"] == wanted:
             agents.append(entry)
     known = {each["agent_id"] for each in agents}
-    agents += [each for each in _strays(wanted) if each["agent_id"] not in known]
+    agents += [each for each in _strays(root, wanted) if each["agent_id"] not in known]
     return {"agents": agents, "unreadable": unreadable}
 
 
@@ -49,27 +50,34 @@ def _entry(folder: Folder) -> dict[str, Any] | None:
     }
 
 
-def _strays(installation_id: str) -> list[dict[str, Any]]:
+def _strays(root: Root, installation_id: str) -> list[dict[str, Any]]:
     """Agents that run and of which nothing is kept: someone removed their folder."""
     seen = processes.table()
     found: dict[str, dict[str, Any]] = {}
-    for identity, environment in processes.marked({_MARK: installation_id}, seen).items():
+    for identity, environment in processes.marked(_MARK, installation_id, seen).items():
         agent_id = environment.get("KICI_AGENT_ID", "")
-        if AGENT_ID.fullmatch(agent_id) and agent_id not in found:
-            found[agent_id] = {
-                "agent_id": agent_id,
-                "installation_id": installation_id,
-                "scaler": "",
-                "job_id": None,
-                "run_id": None,
-                "token": 0,
-                "created_at": processes.started_at(identity),
-                "folder": "",
-                "phase": Phase.RUNNING.value,
-                "running": True,
-                "process": identity.as_json(),
-            }
+        if agent_id in found or not AGENT_ID.fullmatch(agent_id):
+            continue
+        marks = root.folder(agent_id).marks(installation_id)
+        if all(environment.get(key) == value for key, value in marks.items()):
+            found[agent_id] = _stray(agent_id, installation_id, identity)
     return list(found.values())
+
+
+def _stray(agent_id: str, installation_id: str, identity: Identity) -> dict[str, Any]:
+    return {
+        "agent_id": agent_id,
+        "installation_id": installation_id,
+        "scaler": "",
+        "job_id": None,
+        "run_id": None,
+        "token": 0,
+        "created_at": processes.started_at(identity),
+        "folder": "",
+        "phase": Phase.RUNNING.value,
+        "running": True,
+        "process": identity.as_json(),
+    }
 
 
 def _sweep(root: Root) -> None:

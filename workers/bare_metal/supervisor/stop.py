@@ -55,10 +55,7 @@ class _Prey:
 
     def __init__(self, folder: Folder, installation_id: str) -> None:
         self._folder = folder
-        self._marks = {
-            "KICI_AGENT_ID": folder.agent_id,
-            "KICI_INSTALLATION_ID": installation_id,
-        }
+        self._marks = folder.marks(installation_id)
         self._known: set[Identity] = set()
 
     def living(self) -> set[Identity]:
@@ -70,7 +67,7 @@ class _Prey:
     def _found_in(self, seen: dict[int, Seen]) -> set[Identity]:
         monitor, process = self._folder.monitor, self._folder.process
         named = {each for each in (monitor, process) if each is not None and _is_in(each, seen)}
-        found = named | set(processes.marked(self._marks, seen))
+        found = named | self._marked(seen)
         record = self._folder.record
         if record is not None:
             inside = cgroups.members(record["cgroups"])
@@ -78,6 +75,18 @@ class _Prey:
         found |= processes.descendants({each.pid for each in found}, seen)
         spared = processes.ancestors(os.getpid(), seen)
         return {each for each in found if each != monitor and each.pid not in spared}
+
+    def _marked(self, seen: dict[int, Seen]) -> set[Identity]:
+        """Those that carry the agent's id, and no mark that says otherwise.
+
+        A job is given the agent's id, and not where the agent lives.
+        """
+        found = processes.marked("KICI_AGENT_ID", self._folder.agent_id, seen)
+        return {
+            each
+            for each, environment in found.items()
+            if all(environment.get(key, value) == value for key, value in self._marks.items())
+        }
 
 
 def _is_in(identity: Identity, seen: dict[int, Seen]) -> bool:

@@ -32,7 +32,7 @@ def daemon(environment):
             os.execve("/bin/sleep", [sys.argv[0] + "-daemon", "1000"], environment)
         os._exit(0)
     os.wait()
-daemon(dict(os.environ))
+daemon({"KICI_AGENT_ID": os.environ["KICI_AGENT_ID"]})
 daemon({})
 print("up", flush=True)
 while not os.environ.get("ENDS"):

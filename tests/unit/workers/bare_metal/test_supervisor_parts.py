@@ -44,9 +44,11 @@ def test_marks_are_read_from_the_environment_a_process_was_started_with() -> Non
     pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {"A": "1", "B": "x=y"})
     try:
         table = processes.table()
-        found = {each.pid for each in processes.marked({"A": "1", "B": "x=y"}, table)}
-        assert found == {pid}
-        assert not processes.marked({"A": "1", "B": "x"}, table)
+        found = processes.marked("B", "x=y", table)
+        assert {each.pid: each_environment for each, each_environment in found.items()} == {
+            pid: {"A": "1", "B": "x=y"}
+        }
+        assert not processes.marked("B", "x", table)
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
