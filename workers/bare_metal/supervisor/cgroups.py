@@ -6,6 +6,7 @@ are in the agent's record before it is made, so that they can always be removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -139,14 +140,18 @@ def remove(folders: list[str]) -> None:
     """Remove them; what still lives in them is killed first."""
     give_up_at = time.monotonic() + _REMOVE_SECONDS
     for folder in map(Path, folders):
-        while folder.exists():
-            try:
-                folder.rmdir()
-            except OSError:
-                if time.monotonic() >= give_up_at:
-                    break
-                _kill_members(folder)
-                time.sleep(0.01)
+        while not _is_removed(folder) and time.monotonic() < give_up_at:
+            _kill_members(folder)
+            time.sleep(0.01)
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        # What this user may not even see was never made by it.
+        return error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
+    return True
 
 
 def _kill_members(folder: Path) -> None:

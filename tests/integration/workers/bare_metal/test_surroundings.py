@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from kici_scaler.domain.scalers import Amount, BackendType, LabelSet, Scaler
 from tests.integration.workers.bare_metal.conftest import Site, soon
 from tests.integration.workers.bare_metal.test_ending import WAIT
 from tests.support.waiting import eventually
+from workers.bare_metal.package import packed
 from workers.bare_metal.supervisor import cgroups
 from workers.contract import Deadline, ExitKind, Severity
 from workers.errors import NotDone, Permanent
@@ -294,3 +297,56 @@ def test_limits_are_set_only_where_the_scaler_asks_for_it(site: Site) -> None:
 
     assert site.record(order.agent_id, "record.json")["cgroups"] == []
     site.destroy(order.agent_id)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter, unlike those of a test run."""
+    with tempfile.TemporaryDirectory(prefix="kici-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_a_user_without_rights_runs_agents_without_limits_and_is_told_so(
+    open_folder: Path,
+) -> None:
+    folder = open_folder / "theirs"
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    program = packed().install(open_folder)
+    program.chmod(0o644)
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no python3 that every user may run")
+    agent = {"agent_id": "scaler-bare-metal-000000000001", "installation_id": "theirs"}
+
+    def ask(command: str, /, **content: object) -> dict[str, object]:
+        done = subprocess.run(
+            [python, "-I", "-S", str(program), "--root", str(folder / "root"), command],
+            input=json.dumps({**agent, "deadline_seconds": 20, **content}),
+            capture_output=True,
+            text=True,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            env={"PATH": "/usr/bin:/bin"},
+            cwd="/",
+            check=True,
+        )
+        answer: dict[str, object] = json.loads(done.stdout)
+        return answer
+
+    started = ask(
+        "start",
+        token=1,
+        command=["/bin/sleep", "100"],
+        environment={},
+        limits={"memory_bytes": 64 << 20},
+    )
+
+    assert started["ok"], started
+    assert "limits are not enforced" in str(started["warnings"])
+    assert ask("check")["cgroups"] is None
+    assert ask("stop", token=2, grace_seconds=5) == {"ok": True, "found": True}
+    assert ask("list")["agents"] == []
