@@ -28,7 +28,7 @@ LOCK := env -u UV_FIND_LINKS -u UV_EXTRA_INDEX_URL -u UV_INDEX $(LOCK_HOME)/bin/
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup demo test lint format types unit integration faults e2e bench guards docs \
+.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container bench guards docs \
 	lock changelog clean
 
 help: ## list the targets
@@ -73,6 +73,9 @@ faults: setup ## the long, seeded fault runs (ARGS="-k name" picks)
 
 e2e: setup ## the whole system, one job after another
 	@$(PYTEST) tests/e2e
+
+e2e-container: setup ## the container backend on a Docker and a Podman of its own (ARGS="-k name")
+	@scripts/e2e_container.sh $(PY) $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
 
 bench: setup ## figures and their floors, in one run
 	@$(PY) -m bench $(ARGS)

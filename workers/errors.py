@@ -49,6 +49,14 @@ class NotDone(BackendError):
     """It certainly did not happen, and nothing of it was left behind; it may be tried again."""
 
 
+class Refused(NotDone):
+    """The machine understood what was asked, and said no."""
+
+
+class Missing(Refused):
+    """What was to be changed is not there."""
+
+
 class PartlyListed(NotDone):
     """An inventory of several places lacks some of them.
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-from kici_scaler.domain.networks import HostAccess, NetworkPolicy
+from kici_scaler.domain.networks import (
+    HostAccess,
+    NetworkPolicy,
+    parse_cidr,
+    parse_host_access,
+)
 
 NAME_SERVICE_PORT = 53
 
@@ -58,6 +64,33 @@ class AgentAccess:
     allowlist: tuple[str, ...] = ()
     deny_all: bool = False
     host_access: tuple[HostAccess, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """All but whose it is and at which address, as plain data."""
+        return {
+            "gateway": self.gateway,
+            "services": [[each.address, each.port] for each in self.services],
+            "allowlist": list(self.allowlist),
+            "denyAll": self.deny_all,
+            "hostAccess": [str(each) for each in self.host_access],
+        }
+
+    @classmethod
+    def from_json(cls, owner: Owner, address: str, said: Mapping[str, Any]) -> AgentAccess:
+        """What was written with `as_json`, for an agent at an address.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls(
+            owner,
+            address,
+            gateway=str(said["gateway"]),
+            services=tuple(Service(str(host), int(port)) for host, port in said["services"]),
+            allowlist=tuple(parse_cidr(each) for each in said["allowlist"]),
+            deny_all=said["denyAll"] is True,
+            host_access=tuple(parse_host_access(each) for each in said["hostAccess"]),
+        )
 
 
 def agent_access(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,11 @@ class Isolation:
 
     def __init__(self, lock: Path = MACHINE_LOCK) -> None:
         self._lock = lock
+
+    @property
+    def is_available(self) -> bool:
+        """Whether `nft` is installed at all."""
+        return shutil.which("nft") is not None
 
     def check(self, deadline: Deadline) -> None:
         """See whether rules can be read and changed here."""

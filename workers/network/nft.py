@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from workers.contract import Deadline
-from workers.errors import NotDone, OutcomeUnknown
+from workers.errors import Missing, NotDone, OutcomeUnknown, Refused
 
 Command = Mapping[str, object]
 """One command of the `nft` JSON schema, such as `{"add": {"table": {...}}}`."""
@@ -17,10 +17,6 @@ Item = Mapping[str, object]
 
 SECONDS = 10.0
 """What one call may take; the reference's number."""
-
-
-class _NotThere(NotDone):
-    """Something that a command names does not exist."""
 
 
 def listed(family: str, table: str, deadline: Deadline) -> tuple[Item, ...]:
@@ -34,7 +30,7 @@ def listed(family: str, table: str, deadline: Deadline) -> tuple[Item, ...]:
     """
     try:
         return run([{"list": {"table": {"family": family, "name": table}}}], deadline)
-    except _NotThere:
+    except Missing:
         return ()
 
 
@@ -83,6 +79,6 @@ def _refusal(said: str) -> NotDone:
             hint="run the worker as root or with CAP_NET_ADMIN, in the host's network namespace",
         )
     if "No such file or directory" in said:
-        return _NotThere("`nft` refused: something it was told to change is not there")
+        return Missing("`nft` refused: something it was told to change is not there")
     first = next((line for line in said.splitlines() if line.strip()), "it gave no reason")
-    return NotDone(f"`nft` refused: {first.strip()}")
+    return Refused(f"`nft` refused: {first.strip()}")

@@ -1,0 +1,1 @@
+"""Programs that run inside containers, not in the worker: they import nothing of this house."""

@@ -1,0 +1,71 @@
+"""Putting right what no call of its own does: lost rules, stale rules, what was left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from workers.container import containers, networks, runtime_volume
+from workers.container.engine import Connection
+from workers.container.marks import POLICY, PURPOSE, owner_in
+from workers.container.seen import Listed
+from workers.network.access import AgentAccess, Owner
+from workers.network.isolation import Isolation
+
+FILLER_SECONDS = 600.0
+"""Packing the agent takes seconds; what has been at it for this long was left behind."""
+
+_log = structlog.get_logger()
+
+
+def accesses_of(found: Iterable[Listed]) -> dict[Owner, AgentAccess]:
+    """What isolated agents may reach, by what is written on their running containers.
+
+    A container whose policy cannot be read is left out: it reaches nothing.
+    """
+    known: dict[Owner, AgentAccess] = {}
+    for each in found:
+        owner, address = owner_in(each.marks), each.addresses.get(networks.NAME)
+        if owner is None or not address or not each.is_running or POLICY not in each.marks:
+            continue
+        try:
+            known[owner] = AgentAccess.from_json(owner, address, json.loads(each.marks[POLICY]))
+        except (KeyError, TypeError, ValueError) as error:
+            _log.warning("an agent's network policy cannot be read", agent=str(owner), why=error)
+    return known
+
+
+def restore_rules(
+    connection: Connection, isolation: Isolation, found: Sequence[Listed]
+) -> tuple[Owner, ...]:
+    """Put rules in force again that should be and are not; whose they are.
+
+    Somebody may have flushed the host's rules; from then on agents reached whatever they liked.
+    """
+    wanted = accesses_of(found)
+    if not wanted:
+        return ()
+    there = isolation.addresses(connection.deadline)
+    lost = [owner for owner, access in wanted.items() if there.get(owner) != access.address]
+    if lost:
+        network = networks.ensure(connection)
+        for owner in lost:
+            isolation.let(network.bridge, network.network, wanted[owner], connection.deadline)
+    return tuple(lost)
+
+
+def remove_left_fillers(connection: Connection, installation_id: str) -> int:
+    """Remove containers that packed the agent and were left behind; how many."""
+    before = datetime.now(UTC) - timedelta(seconds=FILLER_SECONDS)
+    found = containers.listed(connection, installation=installation_id)
+    left = [
+        each
+        for each in found
+        if each.marks.get(PURPOSE) == runtime_volume.FILLING and each.created_at < before
+    ]
+    for each in left:
+        containers.remove(connection, each.id)
+    return len(left)
