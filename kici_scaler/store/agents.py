@@ -1,9 +1,12 @@
-"""Agents that connected: who sees them, under which connection, and since when nobody does."""
+"""Agents that connected: who sees them, under which connection, and since when nobody does.
+
+Lock order everywhere: the spawn first, then its agent.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -46,6 +49,17 @@ def lock_spawn(connection: Connection, agent_id: str) -> SpawnFacts | None:
     for key in ("label_set", "agent_labels", "gate"):
         values[key] = tuple(values[key])
     return SpawnFacts(**values)
+
+
+def _lock_spawns(connection: Connection, agent_ids: Iterable[str]) -> None:
+    """Take the locks of spawns before those of their agents, as a registration does."""
+    connection.execute(
+        sql(
+            "SELECT FROM spawns WHERE agent_id = ANY(:ids) ORDER BY agent_id FOR NO KEY UPDATE",
+            "ids",
+        ),
+        {"ids": list(agent_ids)},
+    )
 
 
 def adopt(
@@ -132,6 +146,7 @@ def disconnect(
     Returns the agents this was true of: not those with a newer connection, nor those that
     are over.
     """
+    _lock_spawns(connection, (agent for agent, _ in connections))
     rows = connection.execute(
         sql("""
             WITH closed AS (
@@ -226,6 +241,7 @@ def reassert(
 
     Only those nobody else adopted meanwhile; their spawns get their ordinary deadline back.
     """
+    _lock_spawns(connection, (agent for agent, _ in connections))
     rows = connection.execute(
         sql("""
             WITH mine AS (

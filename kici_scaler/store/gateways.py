@@ -67,15 +67,30 @@ def declare_dead(connection: Connection, *, stale_seconds: float) -> Sequence[st
 
 
 def forsake(connection: Connection) -> int:
-    """Agents whose gateway is dead become unseen since its last heartbeat, in one statement."""
+    """Agents whose gateway is dead become unseen since its last heartbeat, in one statement.
+
+    One whose spawn somebody works on at this moment is left to the next tick: it may just be
+    returning. Returns how many spawns are looked at for it.
+    """
     result = connection.execute(
         sql("""
-            WITH lost AS (
+            WITH abandoned AS MATERIALIZED (
+                SELECT a.agent_id, a.gateway, g.last_heartbeat
+                FROM gateways g JOIN agents a ON a.gateway = g.incarnation
+                JOIN spawns s ON s.agent_id = a.spawn_id
+                WHERE g.dead_at IS NOT NULL AND a.unseen_since IS NULL
+                FOR NO KEY UPDATE OF s SKIP LOCKED
+            ), lost AS (
+                UPDATE agents a SET unseen_since = l.last_heartbeat
+                FROM abandoned l
+                WHERE a.agent_id = l.agent_id AND a.gateway = l.gateway
+                  AND a.unseen_since IS NULL
+                RETURNING a.spawn_id
+            ), lost_static AS (
                 UPDATE agents a SET unseen_since = g.last_heartbeat
                 FROM gateways g
                 WHERE a.gateway = g.incarnation AND g.dead_at IS NOT NULL
-                  AND a.unseen_since IS NULL
-                RETURNING a.spawn_id
+                  AND a.unseen_since IS NULL AND a.spawn_id IS NULL
             )
             UPDATE spawns s SET due_at = clock_timestamp(), due_count = 0
             FROM lost WHERE s.agent_id = lost.spawn_id AND s.state IN ('idle', 'busy')

@@ -23,6 +23,7 @@ from kici_scaler.store.machines import Announcement
 from kici_scaler.store.requests import NewRequest
 from kici_scaler.store.spawns import NewSpawn
 from tests.support.servers import Databases
+from tests.support.waiting import eventually
 
 __all__ = [
     "ENVELOPE",
@@ -114,6 +115,12 @@ _KEYS = {
 }
 
 
+_BLOCKED = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
 class Rows:
     """Writes and reads rows directly; each call is a transaction of its own."""
 
@@ -171,6 +178,12 @@ class Rows:
         """The row whose first column is `key`."""
         (row,) = self.all(f"SELECT * FROM {table} WHERE {_KEYS[table]} = :key", key=key)
         return dict(row._mapping)
+
+    def wait_until_blocked(self, sessions: int = 1) -> None:
+        """Return once so many sessions of this database wait for somebody's lock."""
+        eventually(
+            lambda: self.one(_BLOCKED) >= sessions, why=f"{sessions} sessions waiting for a lock"
+        )
 
     def revision(self, *, active: bool = False, document: Mapping[str, Any] | None = None) -> int:
         """A configuration revision's id."""
@@ -303,6 +316,18 @@ _TABLES = (
     "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 )
 
+_DELETED_LAST = (
+    "agents", "spawns", "scale_requests", "gateways", "scaler_states", "config_revisions",
+)  # fmt: skip
+"""Whatever others refer to, after what refers to it."""
+
+
+def _emptied(connection: Connection) -> str:
+    """Deletes of every row; many times quicker than TRUNCATE for as few as a test makes."""
+    tables = set(connection.execute(text(_TABLES)).scalars())
+    others = sorted(tables - set(_DELETED_LAST))
+    return ";".join(f"DELETE FROM {table}" for table in (*others, *_DELETED_LAST))
+
 
 @pytest.fixture(scope="session")
 def house_url(databases: Databases) -> str:
@@ -323,8 +348,7 @@ def engine(house_url: str, application: str) -> Iterator[Engine]:
     """An engine of production's making on an empty, migrated database."""
     made = make_engine(house_url, application=application, pool_size=40)
     with made.begin() as connection:
-        tables = connection.execute(text(_TABLES)).scalars().all()
-        connection.execute(text(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY"))
+        connection.execute(text(_emptied(connection)))
     yield made
     made.dispose()
 
