@@ -88,25 +88,36 @@ _JOINED = """
 """
 
 _INSERT = sql("""
+    WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS now)
     INSERT INTO scale_requests
         (job_id, run_id, digest, state, labels, exclude, org, role, request_cpu_millis,
          request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
-         max_requeues, sealed_payload, sealed_registry)
+         max_requeues, sealed_payload, sealed_registry, enqueued_at)
     SELECT job_id, run_id, digest, 'waiting', labels, exclude, org, role, request_cpu_millis,
          request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
-         max_requeues, nullif(sealed_payload, 'null'), nullif(sealed_registry, 'null')
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS n(
+         max_requeues, nullif(sealed_payload, 'null'), nullif(sealed_registry, 'null'),
+         moment.now + place * interval '1 microsecond'
+    FROM moment, ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
         job_id text, run_id text, digest text, labels text[], exclude text[], org text, role text,
         request_cpu_millis integer, request_memory_bytes bigint, limit_cpu_millis integer,
         limit_memory_bytes bigint, image text, priority integer, may_wait boolean,
         max_requeues integer, sealed_payload jsonb, sealed_registry jsonb)
+    ) WITH ORDINALITY AS n(
+        job_id, run_id, digest, labels, exclude, org, role, request_cpu_millis,
+        request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
+        max_requeues, sealed_payload, sealed_registry, place)
+    ORDER BY job_id
     ON CONFLICT (job_id) DO NOTHING
     RETURNING job_id
 """)
 
 
 def insert(connection: Connection, requests: Iterable[NewRequest]) -> frozenset[str]:
-    """Store new requests as waiting; returns the job ids that were not there yet."""
+    """Store new requests as waiting, queued in the order given.
+
+    Returns the job ids that were not there yet. Rows are written in the order of their ids, so
+    that batches which share jobs wait for each other and not in a circle.
+    """
     rows = connection.execute(_INSERT, {"rows": records(requests)})
     return frozenset(rows.scalars())
 
