@@ -30,10 +30,10 @@ from kici_scaler.embedded.profile import LocalProfile
 from kici_scaler.errors import KiciError
 
 SCALERS: Final = Path(__file__).parents[2] / "config" / "scalers" / "demo.yaml"
-JOBS_WITHIN: Final = 105.0
-"""Seconds for all jobs; the worker's kill costs up to its lease of 30."""
-GONE_WITHIN: Final = 45.0
-"""Seconds for the last agents to be taken away, once their jobs are over."""
+OVER_WITHIN: Final = 110.0
+"""Seconds for all jobs to end and all agents to go; the worker's kill costs its lease of 30."""
+CALLED_OFF_WITHIN: Final = 45.0
+"""Seconds for agents to go when the demo is left before its end."""
 LOOK_EVERY: Final = 0.4
 
 
@@ -113,9 +113,10 @@ class Show:
         """Submit the jobs, watch them to their ends, and see every agent go; what was killed."""
         faults = Faults(self.installation, self.gateway, self.dispatcher, self.view.happened)
         with self.view.shown():
+            give_up_at = time.monotonic() + OVER_WITHIN
             self.dispatcher.submit_all()
-            self._watch(lambda sight: self._advance(sight, faults), JOBS_WITHIN)
-            self._watch(lambda sight: not sight.agents, GONE_WITHIN)
+            self._watch(lambda sight: self._advance(sight, faults), give_up_at)
+            self._watch(lambda sight: not sight.agents, give_up_at)
         self._judge(faults)
         return tuple(faults.told)
 
@@ -124,7 +125,7 @@ class Show:
         try:
             for request in look(self.gateway).requests:
                 self.dispatcher.scaler.cancel(request.job_id, reason="the demo ends")
-            self._watch(lambda sight: not sight.agents, GONE_WITHIN)
+            self._watch(lambda sight: not sight.agents, time.monotonic() + CALLED_OFF_WITHIN)
         except KiciError as error:
             self.verdict.expect(False, f"agents could not be called off: {error}")
 
@@ -135,8 +136,7 @@ class Show:
         faults.step(sight)
         return self.dispatcher.is_done or self.dispatcher.problem is not None
 
-    def _watch(self, is_over: Callable[[Sight], bool], seconds: float) -> None:
-        give_up_at = time.monotonic() + seconds
+    def _watch(self, is_over: Callable[[Sight], bool], give_up_at: float) -> None:
         while time.monotonic() < give_up_at:
             sight = look(self.gateway)
             over = is_over(sight)
@@ -154,7 +154,7 @@ class Show:
         expect(faults.worker_is_back(), "the killed worker was not started again")
         for job in dispatcher.jobs:
             ended = dispatcher.finished.get(job.job_id)
-            complaint = f"not over within {JOBS_WITHIN:g} s" if ended is None else ended.complaint
+            complaint = f"not over within {OVER_WITHIN:g} s" if ended is None else ended.complaint
             expect(not complaint, f"{job.job_id}: {complaint}")
         left = look(self.gateway).agents
         expect(not left, f"agents not gone: {', '.join(each.agent_id for each in left)}")
