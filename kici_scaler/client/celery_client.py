@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from celery import Celery
 
 ANSWER_SECONDS = 60.0
+BATCH = 500
+"""Requests in one task; more are split."""
 PATIENCE_SECONDS = 10.0
 """For one asking; after it, the task or its answer is taken as lost and sent again."""
 SOCKET_SECONDS = 5.0
 """Without it, a broker that hangs would hang the caller for ever."""
 QUEUE = "intake"
+KEY_PREFIX = "scaler:"
+"""Of every key of the scaler's broker, so that it may share a Redis with others."""
 REFUSALS = frozenset({"BadRequest", "InvalidInput", "NotFound", "Conflict"})
 """Names of the scaler's errors that asking again does not cure."""
 
@@ -44,7 +48,8 @@ class CeleryDispatcherClient:
         answer_within: float = ANSWER_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """`app` is any Celery application with the scaler's broker and result backend."""
+        """`app` is any Celery application with the scaler's broker, result backend and key
+        prefix; `connect` makes one."""
         self._app = app
         self._sealing_key = sealing_key
         self._within = answer_within
@@ -52,7 +57,12 @@ class CeleryDispatcherClient:
 
     @classmethod
     def connect(
-        cls, broker_url: str, sealing_key: PublicKey | Callable[[], PublicKey]
+        cls,
+        broker_url: str,
+        sealing_key: PublicKey | Callable[[], PublicKey],
+        *,
+        answer_within: float = ANSWER_SECONDS,
+        patience: float = PATIENCE_SECONDS,
     ) -> CeleryDispatcherClient:
         """A client of its own for a broker that also holds the results, such as
         `redis://host:6379/0`."""
@@ -63,10 +73,20 @@ class CeleryDispatcherClient:
             task_serializer="json",
             result_serializer="json",
             accept_content=["json"],
-            broker_transport_options={"socket_timeout": SOCKET_SECONDS},
+            broker_transport_options={
+                "global_keyprefix": KEY_PREFIX,
+                "socket_timeout": SOCKET_SECONDS,
+                "socket_connect_timeout": SOCKET_SECONDS,
+            },
+            result_backend_transport_options={
+                "global_keyprefix": KEY_PREFIX,
+                "retry_policy": {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.5},
+            },
             redis_socket_timeout=SOCKET_SECONDS,
+            redis_socket_connect_timeout=SOCKET_SECONDS,
+            task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_max": 1},
         )
-        return cls(app, sealing_key)
+        return cls(app, sealing_key, answer_within=answer_within, patience=patience)
 
     def request(self, request: JobRequest) -> RequestAnswer:
         """Ask for an agent for one job.
@@ -79,10 +99,19 @@ class CeleryDispatcherClient:
         return wire.answer(self._ask("request_scale", {"request": body}))
 
     def request_many(self, requests: Sequence[JobRequest]) -> tuple[RequestAnswer, ...]:
-        """Ask for agents for many jobs in one task; answers in the order of the requests."""
+        """Ask for agents for many jobs, one task for each 500; the answers are in the order
+        of the requests. One that breaks a rule is answered `failed`.
+
+        Raises:
+            Unanswered: some may exist; ask again with the same job ids.
+        """
         key = self._key()
-        bodies = [wire.request_body(each, key) for each in requests]
-        return wire.answers(self._ask("request_scale_many", {"requests": bodies}))
+        found: list[RequestAnswer] = []
+        for start in range(0, len(requests), BATCH):
+            bodies = [wire.request_body(each, key) for each in requests[start : start + BATCH]]
+            answered = self._ask("request_scale_many", {"requests": bodies})
+            found += wire.answers(answered, len(bodies))
+        return tuple(found)
 
     def cancel(self, job_id: str, *, reason: str = "") -> RequestState:
         """Call a job off; returns its state after that."""
@@ -121,7 +150,7 @@ class CeleryDispatcherClient:
             _NotAnswered: no result, or an error that asking again may cure.
         """
         try:
-            sent = self._app.send_task(task, kwargs=said, queue=QUEUE)
+            sent = self._app.send_task(task, kwargs=said, queue=QUEUE, ignore_result=False)
             try:
                 return sent.get(timeout=timeout, disable_sync_subtasks=False)
             finally:
@@ -129,7 +158,8 @@ class CeleryDispatcherClient:
         except Exception as problem:
             if type(problem).__name__ in REFUSALS:
                 raise Rejected(str(problem)) from problem
-            raise _NotAnswered(f"{type(problem).__name__}: {problem}") from problem
+            what = " ".join(str(problem).split())
+            raise _NotAnswered(f"{type(problem).__name__}: {what}") from problem
 
 
 class _NotAnswered(Exception):

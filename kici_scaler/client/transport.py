@@ -130,13 +130,11 @@ def _parsed(response: httpx.Response) -> Any:
 
 
 def _said(response: httpx.Response) -> tuple[str, str]:
-    """The gateway's sentence and hint, from `{error, hint}` or a framework's `{detail}`."""
+    """The gateway's sentence and hint, from `{error: {message, hint}}`; something in front of
+    it may answer in its own way."""
     place = f"HTTP {response.status_code} from {response.request.url.path}"
     try:
-        body = response.json()
-    except ValueError:
+        error = response.json()["error"]
+        return str(error["message"])[:2000], str(error.get("hint") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{place}: {response.text[:200]}", ""
-    if not isinstance(body, dict):
-        return f"{place}: {str(body)[:200]}", ""
-    said = next((body[key] for key in ("message", "error", "detail") if body.get(key)), "")
-    return str(said)[:2000] or place, str(body.get("hint") or "")

@@ -91,9 +91,12 @@ def answer(value: object) -> RequestAnswer:
     """The answer to one request.
 
     Raises:
+        Rejected: the request broke a rule.
         BadAnswer: it is none.
     """
     found = _object(value)
+    if "error" in found:
+        raise Rejected(_complaint(found["error"]))
     return RequestAnswer(
         job_id=_text(found, "jobId"),
         result=_word(RequestResult, found.get("result")),
@@ -105,10 +108,30 @@ def answer(value: object) -> RequestAnswer:
     )
 
 
-def answers(value: object) -> tuple[RequestAnswer, ...]:
-    """The answers to several requests: a list, or `{answers: [...]}`."""
-    listed = value.get("answers") if isinstance(value, Mapping) else value
-    return tuple(answer(each) for each in _list(listed))
+def answers(value: object, expected: int) -> tuple[RequestAnswer, ...]:
+    """The answers to so many requests, from a list or `{answers: [...]}`.
+
+    A request that broke a rule is answered `failed` with the reason.
+
+    Raises:
+        BadAnswer: another number of answers came.
+    """
+    listed = _list(value.get("answers") if isinstance(value, Mapping) else value)
+    if len(listed) != expected:
+        raise BadAnswer(f"{expected} requests got {len(listed)} answers")
+    return tuple(_answer_of_many(each) for each in listed)
+
+
+def _answer_of_many(value: object) -> RequestAnswer:
+    try:
+        return answer(value)
+    except Rejected as problem:
+        job_id = str(_object(value).get("jobId") or "")
+        return RequestAnswer(job_id, RequestResult.FAILED, RequestState.REFUSED, str(problem))
+
+
+def _complaint(error: object) -> str:
+    return str(error.get("message") if isinstance(error, Mapping) else error)
 
 
 def view(value: object) -> JobView:
