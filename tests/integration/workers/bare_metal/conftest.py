@@ -10,6 +10,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,18 @@ class Site:
 
     def close(self) -> None:
         """Kill whatever a failed test left."""
-        for process in [*self.supervisors(), *self.living()]:
-            process.send_signal(signal.SIGKILL)
+        for process in [*self._named(), *self.living()]:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+
+    def _named(self) -> list[psutil.Process]:
+        """Every process with an argument that begins with the site's folder."""
+        listed = psutil.process_iter(["cmdline"])
+        return [
+            each
+            for each in listed
+            if any(word.startswith(str(self.folder)) for word in each.info["cmdline"] or [])
+        ]
 
 
 @pytest.fixture
