@@ -50,15 +50,14 @@ _TAKE = """
                row_number() OVER (PARTITION BY scaler ORDER BY reserved_at, agent_id) AS place
         FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'
     ), chosen AS (
-        (SELECT ready.agent_id FROM ready LEFT JOIN in_flight USING (scaler)
-         WHERE place <= spawn_slots - coalesce(in_flight.n, 0)
-         ORDER BY reserved_at, ready.agent_id LIMIT :most)
-        UNION ALL
-        (SELECT agent_id FROM spawns
+        (SELECT agent_id, 1 AS turn, reserved_at FROM spawns
          WHERE {here} AND backend_type = :kind AND state = 'spawning'
            AND coalesce(lease_expires_at, retry_at, '-infinity') < clock_timestamp()
-           AND deadline_at > clock_timestamp()
-         LIMIT :most)
+           AND deadline_at > clock_timestamp())
+        UNION ALL
+        (SELECT ready.agent_id, 2, reserved_at FROM ready LEFT JOIN in_flight USING (scaler)
+         WHERE place <= spawn_slots - coalesce(in_flight.n, 0))
+        ORDER BY turn, reserved_at, agent_id LIMIT :most
     )
     UPDATE spawns s SET
         state = 'spawning',
@@ -70,7 +69,8 @@ _TAKE = """
         due_at = clock_timestamp() + make_interval(secs => :lease), due_count = 0,
         attempts = s.attempts + 1
     FROM chosen
-    WHERE s.agent_id = chosen.agent_id
+    WHERE s.agent_id = chosen.agent_id AND (s.state = 'reserved' OR (s.state = 'spawning'
+        AND coalesce(s.lease_expires_at, s.retry_at, '-infinity') < clock_timestamp()))
     RETURNING s.agent_id, s.lease_token AS token, s.scaler, s.backend_type, s.revision_id,
         s.label_set_index, s.label_set, s.agent_labels, s.machine_id, s.pool, s.cpu_millis,
         s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes, s.job_id, s.run_id,
@@ -91,7 +91,8 @@ def take(
     """Take the spawns that free slots allow on this machine, first come first served.
 
     The slots of a scaler are counted under a lock of their own, so concurrent takes never
-    exceed them. A spawn whose former holder let its lease run out is taken again.
+    exceed them. A spawn whose former holder let its lease run out is taken again, before
+    new ones. One that somebody moves on meanwhile is left alone.
     """
     connection.execute(
         sql("SELECT pg_advisory_xact_lock(hashtextextended(:place, 0))"),
