@@ -92,7 +92,10 @@ class Outbox:
                 return message
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), self._until_due())
+                # Not wait_for: before Python 3.12 it may swallow a cancellation that meets
+                # the event, and the sender would wait for ever.
+                async with asyncio.timeout(self._until_due()):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

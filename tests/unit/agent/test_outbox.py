@@ -164,3 +164,17 @@ def test_without_anything_to_say_it_is_silent(when: str) -> None:
         return await _is_silent(outbox)
 
     assert _run(work())
+
+
+def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same() -> None:
+    async def work() -> bool:
+        outbox = _outbox()
+        sender = asyncio.ensure_future(_next(outbox))
+        await asyncio.sleep(0)
+        outbox.finish(FINISHED)
+        await asyncio.sleep(0)
+        sender.cancel()
+        await asyncio.wait({sender}, timeout=2)
+        return sender.cancelled()
+
+    assert _run(work())
