@@ -167,10 +167,14 @@ def test_without_anything_to_say_it_is_silent(when: str) -> None:
 
 
 def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same() -> None:
+    async def send(outbox: Outbox) -> None:
+        while True:
+            await _next(outbox)
+
     async def work() -> bool:
         outbox = _outbox()
-        sender = asyncio.ensure_future(_next(outbox))
-        await asyncio.sleep(0)
+        sender = asyncio.ensure_future(send(outbox))
+        await asyncio.sleep(0.01)
         outbox.finish(FINISHED)
         await asyncio.sleep(0)
         sender.cancel()
