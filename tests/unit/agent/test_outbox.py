@@ -166,7 +166,8 @@ def test_without_anything_to_say_it_is_silent(when: str) -> None:
     assert _run(work())
 
 
-def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same() -> None:
+@pytest.mark.parametrize("steps_later", range(5))
+def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same(steps_later: int) -> None:
     async def send(outbox: Outbox) -> None:
         while True:
             await _next(outbox)
@@ -176,7 +177,8 @@ def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same() -> No
         sender = asyncio.ensure_future(send(outbox))
         await asyncio.sleep(0.01)
         outbox.finish(FINISHED)
-        await asyncio.sleep(0)
+        for _ in range(steps_later):
+            await asyncio.sleep(0)
         sender.cancel()
         await asyncio.wait({sender}, timeout=2)
         return sender.cancelled()
