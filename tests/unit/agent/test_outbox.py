@@ -174,6 +174,7 @@ def test_a_sender_that_is_cancelled_as_a_message_comes_ends_all_the_same(steps_l
 
     async def work() -> bool:
         outbox = _outbox()
+        outbox.finish(FINISHED)
         sender = asyncio.ensure_future(send(outbox))
         await asyncio.sleep(0.01)
         outbox.finish(FINISHED)
