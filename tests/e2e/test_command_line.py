@@ -97,11 +97,11 @@ class TestRequest:
         started = site.run(*ON_DEMO, "--no-wait", "--", "sh", "-c", "echo later; exit 4")
         assert started.returncode == 0
         job_id = started.stdout.strip()
-        assert site.run("requests", "log", job_id).stdout == "later\n"
+        assert site.ask("requests", "log", job_id).stdout == "later\n"
         assert site.result(job_id).exit_code == 4
-        shown = document(site.run("requests", "show", job_id, "--json"))
+        shown = document(site.ask("requests", "show", job_id, "--json"))
         assert (shown["state"], shown["result"]["exitCode"]) == ("failed", 4)
-        listed = site.run("requests", "list", "--all")
+        listed = site.ask("requests", "list", "--all")
         assert [line for line in listed.stdout.splitlines() if job_id in line and "code 4" in line]
 
     def test_a_payload_comes_from_a_file(self, site: Site) -> None:
@@ -120,18 +120,18 @@ class TestBadInput:
         assert site.agents() == []
 
     def test_labels_that_nobody_offers(self, site: Site) -> None:
-        done = site.run("request", "--labels", "linux,quantum", "--job-id", "lost", "--", "true")
+        done = site.ask("request", "--labels", "linux,quantum", "--job-id", "lost", "--", "true")
         assert done.returncode == NEVER_RAN
         assert "quantum" in message_of(done)
         assert site.scaler.get("lost").state == "cancelled"
 
     def test_a_label_that_is_none(self, site: Site) -> None:
-        done = site.run("request", "--labels", "x" * 200, "--", "true")
+        done = site.ask("request", "--labels", "x" * 200, "--", "true")
         assert done.returncode == NEVER_RAN
         assert "labels.0" in message_of(done)
 
     def test_resources_that_are_none(self, site: Site) -> None:
-        done = site.run(*ON_DEMO, "--memory", "lots", "--", "true")
+        done = site.ask(*ON_DEMO, "--memory", "lots", "--", "true")
         assert done.returncode == NEVER_RAN
         assert "lots" in message_of(done)
 
@@ -158,13 +158,13 @@ class TestBadInput:
 
     def test_a_job_that_there_is_not(self, site: Site) -> None:
         for command in (("show", "nix"), ("log", "nix")):
-            done = site.run("requests", *command)
+            done = site.ask("requests", *command)
             assert done.returncode == 1
             assert "'nix'" in message_of(done)
 
     def test_a_gateway_that_there_is_not(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Site, "environment", {**site.environment, "KICI_URL": "http://[::1]:9"})
-        done = site.run("status")
+        done = site.ask("status")
         assert done.returncode == 2
         assert "was not answered" in message_of(done)
 
@@ -175,36 +175,36 @@ class TestOperator:
     def test_an_agent_is_seen_read_and_destroyed(self, site: Site) -> None:
         site.submit("seen", "echo at work; sleep 300")
         agent_id = site.agent_of("seen")["agentId"]
-        listed = site.run("agents", "list")
+        listed = site.ask("agents", "list")
         assert [line for line in listed.stdout.splitlines()
                 if agent_id in line and "busy" in line and "seen" in line]  # fmt: skip
-        assert agent_id in site.run("agents", "show", agent_id).stdout
-        eventually(lambda: site.run("agents", "logs", agent_id).stdout == "at work\n", LONG)
-        assert site.run("agents", "destroy", agent_id).returncode == 0
+        assert agent_id in site.ask("agents", "show", agent_id).stdout
+        eventually(lambda: site.ask("agents", "logs", agent_id).stdout == "at work\n", LONG)
+        assert site.ask("agents", "destroy", agent_id).returncode == 0
         result = site.result("seen")
         assert result.state == "failed"
         assert "destroyed by an operator" in str(result.error)
         site.expect_no_agent_left()
-        assert site.run("agents", "logs", agent_id).stdout == "at work\n"
-        assert "destroyed by an operator" in site.run("agents", "list", "--gone", "1").stdout
+        assert site.ask("agents", "logs", agent_id).stdout == "at work\n"
+        assert "destroyed by an operator" in site.ask("agents", "list", "--gone", "1").stdout
 
     def test_a_draining_cluster_lets_demand_wait(self, site: Site) -> None:
-        assert document(site.run("drain", "on", "--json"))["draining"] is True
+        assert document(site.ask("drain", "on", "--json"))["draining"] is True
         site.submit("patient", "true")
-        waiting = site.run("requests", "list", "--state", "waiting").stdout
+        waiting = site.ask("requests", "list", "--state", "waiting").stdout
         assert [line for line in waiting.splitlines() if "patient" in line and "drain" in line]
-        assert "drains" in site.run("status").stdout
-        assert "takes new demand" in site.run("drain", "off").stdout
+        assert "drains" in site.ask("status").stdout
+        assert "takes new demand" in site.ask("drain", "off").stdout
         assert site.result("patient").succeeded
 
     def test_status_and_capacity_for_programs(self, site: Site) -> None:
-        status = document(site.run("status", "--json"))
+        status = document(site.ask("status", "--json"))
         assert [each["name"] for each in status["backends"]] == ["local"]
-        assert document(site.run("capacity", "--json"))["scalers"][0]["total"] == 6
+        assert document(site.ask("capacity", "--json"))["scalers"][0]["total"] == 6
 
     def test_where_a_job_can_be_served(self, site: Site) -> None:
-        served = site.run("can-serve", "--labels", "linux,demo")
+        served = site.ask("can-serve", "--labels", "linux,demo")
         assert (served.returncode, "serves this job" in served.stdout) == (0, True)
-        lost = site.run("can-serve", "--labels", "quantum", "--json")
+        lost = site.ask("can-serve", "--labels", "quantum", "--json")
         assert lost.returncode == 1
         assert json.loads(lost.stdout)["served"] is False
