@@ -206,15 +206,16 @@ _GONE = sql("""
         DELETE FROM spawns
         WHERE agent_id = :id AND lease_token = :token AND state IN ('destroying', 'quarantined')
         RETURNING agent_id
+    ), told AS (
+        UPDATE outcomes o SET
+            gone_at = clock_timestamp(), updated_at = clock_timestamp(),
+            timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
+            exit_cause = coalesce(CAST(:cause AS jsonb), o.exit_cause),
+            log_tail = CASE WHEN cardinality(o.log_tail) = 0 THEN CAST(:tail AS text[])
+                            ELSE o.log_tail END
+        FROM gone WHERE o.agent_id = gone.agent_id
     )
-    UPDATE outcomes o SET
-        gone_at = clock_timestamp(), updated_at = clock_timestamp(),
-        timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
-        exit_cause = coalesce(CAST(:cause AS jsonb), o.exit_cause),
-        log_tail = CASE WHEN cardinality(o.log_tail) = 0 THEN CAST(:tail AS text[])
-                        ELSE o.log_tail END
-    FROM gone WHERE o.agent_id = gone.agent_id
-    RETURNING o.agent_id
+    SELECT agent_id FROM gone
 """, "tail")  # fmt: skip
 
 
