@@ -30,6 +30,7 @@ from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import PortBook, reached_at
 from kici_scaler.embedded.profile import LocalProfile, announce, own_start, withdraw
 from kici_scaler.embedded.programs import BEAT, FLOWER, GATEWAY
+from kici_scaler.embedded.restarts import RestartPolicy
 from kici_scaler.embedded.roles import RoleContext, role_children
 from kici_scaler.embedded.servers import Servers, check_servers, choose_servers
 from kici_scaler.embedded.supervisor import Supervisor
@@ -48,6 +49,7 @@ class Installation:
         home: data folder; a temporary one, deleted at the end, when None.
         listener: also hears lines and events, besides the log files in the data folder.
         roles_of: makes the children of the roles; tests put stand-ins here.
+        restarts: when children that ended are started again.
 
     Example:
         >>> with Installation(Plan(scaler_file=path)) as installation:
@@ -62,13 +64,14 @@ class Installation:
         *,
         listener: Listener | None = None,
         roles_of: RolesOf = role_children,
+        restarts: RestartPolicy | None = None,
     ) -> None:
         self.plan = plan or Plan()
         self.warnings: tuple[str, ...] = ()
         self._home = home
         self._listeners = Several([listener] if listener else [])
         self._roles_of = roles_of
-        self._supervisor = Supervisor(listener=self._listeners)
+        self._supervisor = Supervisor(listener=self._listeners, policy=restarts)
         self._profile: LocalProfile | None = None
         self._undo = ExitStack()
 

@@ -1,0 +1,121 @@
+"""A seeded driver runs jobs while anything may happen to any part; then all is compared.
+
+`make faults` runs the long forms; `KICI_FAULT_SEED` chooses another seed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults import faults
+from tests.faults.checker import Findings, check, keep_history, wait_for_quiet
+from tests.faults.faults import Fault, Toll
+from tests.faults.jobs import ask_for_all, dispatcher, jobs
+from tests.faults.nemesis import Nemesis
+from tests.faults.stage import Cast, stage
+from tests.support.tcp_proxy import Mode
+
+SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run did and found."""
+
+    seed: int
+    jobs: int
+    injected: dict[str, int]
+    findings: Findings
+
+
+def process_faults() -> tuple[Fault, ...]:
+    """Deaths, restarts and freezes of our own processes."""
+    return (
+        faults.kill_role("control"),
+        faults.kill_role("bare-metal"),
+        faults.kill_role("gateway"),
+        faults.kill_role("beat"),
+        faults.restart_role("bare-metal"),
+        faults.restart_role("gateway"),
+        faults.freeze_role("bare-metal", 9),
+        faults.freeze_role("control", 5),
+        faults.die_at_checkpoint(),
+        faults.die_at_checkpoint(),
+    )
+
+
+def broker_faults() -> tuple[Fault, ...]:
+    """What Redis and the way to it can do."""
+    return (
+        faults.empty_redis(),
+        faults.kill_server("redis"),
+        faults.drop_tasks(),
+        faults.double_tasks(),
+        faults.cut_off("redis", Mode.RESET, 2),
+        faults.cut_off("redis", Mode.SWALLOW, 4),
+        faults.cut_off("redis", None, 2),
+        faults.lose_answer("redis", b"LPUSH"),
+        faults.lose_answer("redis", b"SET"),
+    )
+
+
+def database_faults() -> tuple[Fault, ...]:
+    """What Postgres and the way to it can do."""
+    return (
+        faults.kill_server("postgres"),
+        faults.cut_off("postgres", Mode.RESET, 2),
+        faults.cut_off("postgres", Mode.SWALLOW, 4),
+        faults.cut_off("postgres", None, 3),
+        faults.slow("postgres", 3),
+        faults.lose_answer("postgres", b"COMMIT", times=3),
+        faults.lose_request("postgres", b"COMMIT", times=3),
+    )
+
+
+def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) -> Run:
+    """Ask for `count` jobs while the faults happen; wait for quiet; compare."""
+    cast = Cast(control=1, workers=2, gateways=2, beats=2, mutex=seed % 2 == 0)
+    with stage(folder, cast) as the, dispatcher(the, patience=180) as client:
+        keep_history(the)
+        wanted = jobs(count, seed, longest=1.0)
+        with Nemesis(the, what, seed) as nemesis:
+            ask_for_all(client, the, wanted)
+        print(f"seed {seed}: {dict(nemesis.counts)}")
+        wait_for_quiet(the, wanted, within=240)
+        findings = check(the, wanted, may_have_died=toll.killed_agents)
+        return Run(seed, count, dict(nemesis.counts), findings)
+
+
+FAMILIES = {
+    "processes": lambda toll: (*process_faults(), faults.kill_agent(toll)),
+    "broker": lambda toll: broker_faults(),
+    "database": lambda toll: database_faults(),
+}
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: str) -> None:
+    toll = Toll()
+    done = run(tmp_path, SEED, 16, FAMILIES[family](toll), toll)
+    assert done.findings.none, done
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+def test_everything_at_once_for_long(tmp_path: Path, seed: int) -> None:
+    toll = Toll()
+    everything = (
+        *process_faults(),
+        *broker_faults(),
+        *database_faults(),
+        faults.kill_agent(toll),
+    )
+    done = run(tmp_path, seed, 120, everything, toll)
+    assert done.findings.none, done

@@ -1,0 +1,60 @@
+"""Named scenarios: one fault at one moment, and what must hold afterwards."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kici_scaler import checkpoints
+from tests.faults.checker import check, keep_history, still_open, wait_for_quiet
+from tests.faults.jobs import Job, ask_for_all, dispatcher, jobs
+from tests.faults.stage import Cast, Stage, stage
+from tests.support.waiting import eventually
+
+STEPS = tuple(name for name in checkpoints.ALL if not name.startswith("inspect."))
+
+
+def _is_used(the: Stage, step: str) -> bool:
+    return not the.is_armed(step)
+
+
+def _tell(the: Stage, step: str) -> str:
+    return f"{step} was never reached: {still_open(the)}"
+
+
+@pytest.mark.timeout(400)
+def test_a_process_killed_at_any_named_step_loses_doubles_and_leaks_nothing(
+    tmp_path: Path,
+) -> None:
+    """Every checkpoint in turn on one stage: somebody dies there while jobs run."""
+    with stage(tmp_path, most_agents=1) as the, dispatcher(the) as client:
+        keep_history(the)
+        asked: list[Job] = []
+        for number, step in enumerate(STEPS):
+            batch = jobs(2, seed=number, longest=0.3, prefix=step)
+            the.arm(step)
+            # Only while somebody else decides is a request stored without being decided.
+            with the.deciding() if step == "intake.stored" else nullcontext():
+                ask_for_all(client, the, batch)
+            eventually(partial(_is_used, the, step), within=30, why=partial(_tell, the, step))
+            asked += batch
+        wait_for_quiet(the, asked, within=120)
+        findings = check(the, asked)
+        assert findings.none, findings
+
+
+@pytest.mark.parametrize("mutex", [True, False], ids=["with the mutex", "without it"])
+def test_a_run_without_faults_ends_with_everything_accounted_for(
+    tmp_path: Path, mutex: bool
+) -> None:
+    """What the other runs are measured against."""
+    with stage(tmp_path, Cast(mutex=mutex)) as the, dispatcher(the) as client:
+        keep_history(the)
+        wanted = jobs(8, seed=1, longest=0.5)
+        ask_for_all(client, the, wanted)
+        wait_for_quiet(the, wanted, within=60)
+        findings = check(the, wanted)
+        assert findings.none, findings
