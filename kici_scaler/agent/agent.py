@@ -181,7 +181,12 @@ class Agent:
         output = Output(self.outbox, self._settings.backpressure)
         store.on_room = output.resume
         self._job_run = JobRun(
-            action.job, action.payload, self._keeper, output, self._settings.cancel_grace
+            action.job,
+            action.payload,
+            self._keeper,
+            output,
+            grace=self._settings.cancel_grace,
+            sandbox=self._settings.sandbox,
         )
         self._running = asyncio.ensure_future(self._see_through(self._job_run))
         self._running.add_done_callback(self._failed_with(self._leave))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -101,6 +103,7 @@ async def converse(host: Host) -> Closed:
     opening = connect(
         url,
         compression=None,
+        proxy=None if _is_here(url) else True,
         open_timeout=OPEN_SECONDS,
         ping_interval=PING_SECONDS,
         ping_timeout=PING_SECONDS,
@@ -117,10 +120,19 @@ async def converse(host: Host) -> Closed:
     except ProtocolViolation as problem:
         log.error("the gateway broke the protocol: %s", problem)
         return Closed(reason=str(problem), registered=channel.registered)
-    except (OSError, TimeoutError, WebSocketException, UnicodeError, NotNow) as problem:
+    except (OSError, WebSocketException, UnicodeError, ImportError, NotNow) as problem:
         return Closed(reason=f"{url}: {problem or 'timed out'}", registered=channel.registered)
     finally:
         host.disconnected()
+
+
+def _is_here(url: str) -> bool:
+    """Whether a gateway is on this very machine, where no proxy leads."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Channel:

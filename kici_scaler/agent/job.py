@@ -17,6 +17,7 @@ from kici_scaler.agent.keeper import KILL_PATIENCE_SECONDS, kill_orphans
 from kici_scaler.agent.keeper_link import Ended, KeeperLink, KeeperLost, NotStarted
 from kici_scaler.agent.messages import JobPayload, JobResult
 from kici_scaler.agent.output import Output
+from kici_scaler.agent.sandbox import sandboxed
 from kici_scaler.agent.settings import job_environment
 from kici_scaler.agent.vocabulary import JobStatus
 
@@ -58,13 +59,21 @@ class JobRun:
     """One command, from start to the moment that nothing of it is left."""
 
     def __init__(
-        self, job: Job, payload: JobPayload, keeper: KeeperLink, output: Output, grace: float
+        self,
+        job: Job,
+        payload: JobPayload,
+        keeper: KeeperLink,
+        output: Output,
+        *,
+        grace: float,
+        sandbox: bool,
     ) -> None:
         self._job = job
         self._payload = payload
         self._keeper = keeper
         self._output = output
         self._grace = grace
+        self._sandbox = sandbox
         self._interference: Interference | None = None
         self._running = False
         self._work_dir: Path | None = None
@@ -111,7 +120,7 @@ class JobRun:
             ours.callback(os.close, out)
             ours.callback(os.close, err)
             await self._keeper.start(
-                self._payload.command,
+                self._command(self._work_dir, state_dir),
                 self._environment(agent_id),
                 str(self._work_dir),
                 (stdin, out, err),
@@ -134,6 +143,14 @@ class JobRun:
         self._grace = min(self._grace, grace)
         if self._running:
             self._keeper.terminate(self._grace)
+
+    def _command(self, work_dir: Path, state_dir: Path) -> tuple[str, ...]:
+        command = self._payload.command
+        if not self._sandbox:
+            return command
+        if not command:
+            raise ValueError("there is no command to run")
+        return sandboxed(command, work_dir, state_dir)
 
     def _environment(self, agent_id: str) -> dict[str, str]:
         said: Mapping[str, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,8 @@ class Record:
         self._spool = spool
         self._token = settings.token
         self._gateway = settings.url
-        self._memory = _recall(settings, spool)
+        self._claim_digest = _digest(settings.claim_code)
+        self._memory = self._recall(settings)
 
     @property
     def url(self) -> str:
@@ -59,7 +61,8 @@ class Record:
         """The claim was redeemed."""
         url = check_url(credentials.orchestrator_url, "the gateway named in the claim's answer")
         self._token = credentials.agent_token
-        self._memory = Memory(Identity(credentials.agent_id, credentials.labels, url))
+        identity = Identity(credentials.agent_id, credentials.labels, url)
+        self._memory = Memory(identity, claim_digest=self._claim_digest)
         self._remember(self._memory)
 
     def next_greeting(self, state: State) -> Register:
@@ -99,6 +102,22 @@ class Record:
         if job is None:
             self._attempt(self._spool.forget_result)
 
+    def _recall(self, settings: AgentSettings) -> Memory | None:
+        """Take up what an earlier process of this very agent left; else begin anew.
+
+        A folder may have been another agent's. One that was told its id is known by that,
+        one that redeems a claim by the code.
+        """
+        left = self._spool.recall()
+        identity = _given_identity(settings)
+        if left is not None and left.claim_digest == self._claim_digest:
+            if identity is None:
+                return left
+            if left.identity.agent_id == identity.agent_id:
+                return replace(left, identity=identity)
+        self._attempt(self._spool.begin_anew)
+        return None if identity is None else Memory(identity)
+
     def _remember(self, memory: Memory) -> None:
         self._memory = memory
         self._attempt(lambda: self._spool.remember(memory))
@@ -110,15 +129,15 @@ class Record:
             log.error("the state directory %s takes nothing: %s", self._spool.directory, problem)
 
 
-def _recall(settings: AgentSettings, spool: Spool) -> Memory | None:
-    memory = spool.recall(settings.agent_id)
-    if settings.agent_id is None or settings.claim_code is not None:
-        return memory
-    identity = Identity(settings.agent_id, settings.labels, settings.url)
-    if memory is not None:
-        return replace(memory, identity=identity)
-    spool.begin_anew()
-    return Memory(identity)
+def _given_identity(settings: AgentSettings) -> Identity | None:
+    """Who the agent was told it is; a claim code wins over an id."""
+    if settings.claim_code is not None or settings.agent_id is None:
+        return None
+    return Identity(settings.agent_id, settings.labels, settings.url)
+
+
+def _digest(claim_code: str | None) -> str | None:
+    return None if claim_code is None else hashlib.sha256(claim_code.encode()).hexdigest()
 
 
 def _claim_of(job: Job | None) -> JobClaim | None:

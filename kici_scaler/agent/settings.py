@@ -50,6 +50,8 @@ class AgentSettings:
     state_dir: Path | None
     scaler_managed: bool
     backpressure: Backpressure
+    sandbox: bool
+    """Run the command behind bubblewrap; only the exact text `true` asks for it."""
     idle: float
     """Without a job, when no scaler announced one; the reference's 5 s."""
     pending_dispatch: float
@@ -88,6 +90,7 @@ def read_settings(environ: MutableMapping[str, str]) -> AgentSettings:
         state_dir=_path(environ, "KICI_AGENT_STATE_DIR"),
         scaler_managed=environ.get("KICI_SCALER_MANAGED") == "1",
         backpressure=_backpressure(environ),
+        sandbox=environ.get("KICI_SANDBOX") == "true",
         idle=_seconds(environ, "KICI_SCALER_IDLE_TIMEOUT", 5_000),
         pending_dispatch=_seconds(environ, "KICI_SCALER_PENDING_DISPATCH_TIMEOUT", 60_000),
         cancel_grace=_seconds(environ, "KICI_AGENT_CANCEL_GRACE", 10_000),

@@ -58,6 +58,8 @@ class Memory:
     resume_token: str | None = field(default=None, repr=False)
     job: JobClaim | None = None
     run_id: str = ""
+    claim_digest: str | None = None
+    """Of the claim code the identity was had for, if it was; the code itself is used up."""
 
 
 def read_result(directory: Path) -> StoredResult | None:
@@ -90,20 +92,18 @@ class Spool:
         if directory is None:
             return cls(Path(tempfile.mkdtemp(prefix="kici-agent-")))
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(directory)
+        return cls(directory.absolute())
 
-    def recall(self, agent_id: str | None) -> Memory | None:
-        """What an earlier process of this agent left; None for a new agent.
+    def recall(self) -> Memory | None:
+        """What an earlier process left here, of this agent or another one.
 
-        `agent_id` is None for an agent that knows itself only by a claim code: whatever
-        is stored is then its own. A file that cannot be understood counts as none.
+        A file that cannot be understood counts as none.
         """
         try:
             text = (self.directory / STATE_FILE).read_text()
-            memory = from_plain(Memory, loads_object(text))
-        except (OSError, Malformed):
+            return from_plain(Memory, loads_object(text))
+        except (OSError, UnicodeDecodeError, Malformed):
             return None
-        return memory if agent_id in (None, memory.identity.agent_id) else None
 
     def remember(self, memory: Memory) -> None:
         """Replace `state.json`.

@@ -126,6 +126,21 @@ def test_where_nobody_listens_is_somewhere_to_come_back_to(url: str) -> None:
     assert closed.reason.startswith(url)
 
 
+def test_no_proxy_stands_between_an_agent_and_a_gateway_on_its_own_machine(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "socks_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    ended: list[Closed] = []
+    thread = _in_background(gateway.url, ended)
+    line = gateway.accept()
+    line.welcome()
+    line.close(1001)
+    thread.join(10)
+    assert ended == [Closed(1001, "", registered=True)]
+
+
 class _NoGateway(http.server.BaseHTTPRequestHandler):
     status = 503
 

@@ -129,3 +129,34 @@ def test_an_answer_that_names_no_gateway_ends_the_agent(
     _hand_out(gateway.accept(), "http://not-a-websocket")
     assert agent.exit_code() == 2
     assert "http://not-a-websocket" in agent.log()
+
+
+def test_another_process_with_the_same_code_goes_on_as_the_same_agent(
+    gateway: ScriptedGateway, start_agent: StartAgent
+) -> None:
+    first = start_agent(**CLAIMING)
+    line = gateway.accept()
+    _hand_out(line, gateway.url)
+    line.welcome()
+    first.kill()
+    start_agent(**CLAIMING)
+    greeting = gateway.accept().welcome()
+    assert (greeting.agent_id, greeting.connection) == (AGENT_ID, 2)
+    assert (greeting.token, greeting.resume_token) == (None, "resume-1")
+
+
+def test_another_code_is_another_agent_whatever_lies_in_the_folder(
+    gateway: ScriptedGateway, start_agent: StartAgent
+) -> None:
+    first = start_agent(**CLAIMING)
+    line = gateway.accept()
+    _hand_out(line, gateway.url)
+    line.welcome()
+    line.start("true")
+    line.finish()
+    first.exit_code()
+    second = start_agent(**{**CLAIMING, "KICI_SCALER_CLAIM_CODE": "0ther" * 12})
+    line = gateway.accept()
+    assert _hand_out(line, gateway.url).claim_code == "0ther" * 12
+    assert line.welcome().connection == 1
+    assert not (second.state_dir / "result.json").exists()

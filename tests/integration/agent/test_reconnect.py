@@ -301,3 +301,18 @@ def test_the_second_welcome_may_bring_another_resume_token(
         line.send(RegisterAck(greeting.agent_id, f"resume-{number}"))
         line.hear()
         line.close(CloseCode.GOING_AWAY)
+
+
+def test_another_agent_in_the_same_folder_begins_anew(
+    gateway: ScriptedGateway, start_agent: StartAgent
+) -> None:
+    first = start_agent()
+    line = gateway.accept()
+    line.welcome()
+    line.start("true")
+    line.finish()
+    first.exit_code()
+
+    start_agent(KICI_AGENT_ID="scaler-bare-metal-another")
+    greeting = gateway.accept().welcome()
+    assert (greeting.connection, greeting.resume_token, greeting.job) == (1, None, None)

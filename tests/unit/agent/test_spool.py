@@ -30,12 +30,7 @@ def _memory(phase: JobPhase | None) -> Memory:
 
 def test_what_is_remembered_is_recalled(spool: Spool) -> None:
     spool.remember(_memory(JobPhase.RUNNING))
-    assert spool.recall("agent") == spool.recall(None) == _memory(JobPhase.RUNNING)
-
-
-def test_another_agents_memory_is_not_ones_own(spool: Spool) -> None:
-    spool.remember(_memory(None))
-    assert spool.recall("other") is None
+    assert spool.recall() == _memory(JobPhase.RUNNING)
 
 
 def test_only_its_owner_reads_it(spool: Spool) -> None:
@@ -49,7 +44,7 @@ def test_only_its_owner_reads_it(spool: Spool) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": 1}'])
 def test_a_broken_memory_is_none(spool: Spool, text: str) -> None:
     (spool.directory / "state.json").write_text(text)
-    assert spool.recall("agent") is None
+    assert spool.recall() is None
 
 
 def test_a_result_is_read_back_by_a_backend(spool: Spool) -> None:
