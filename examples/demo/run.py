@@ -27,7 +27,7 @@ from kici_scaler.embedded.folder import make_temporary_home
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.profile import LocalProfile
-from kici_scaler.errors import KiciError
+from kici_scaler.errors import ExitCode, KiciError
 
 SCALERS: Final = Path(__file__).parents[2] / "config" / "scalers" / "demo.yaml"
 OVER_WITHIN: Final = 110.0
@@ -39,9 +39,28 @@ LOOK_EVERY: Final = 0.4
 
 @dataclass
 class Verdict:
-    """What was not as it should be; nothing is good."""
+    """What was not as it should be; nothing is good.
+
+    Attributes:
+        is_cut_short: somebody left before every job was over.
+    """
 
     complaints: list[str] = field(default_factory=list)
+    is_cut_short: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """What the demo ends with."""
+        if self.complaints:
+            return ExitCode.INVALID
+        return ExitCode.INTERRUPTED if self.is_cut_short else ExitCode.OK
+
+    def __str__(self) -> str:
+        if self.complaints:
+            return "[bold red]the demo failed[/]"
+        if self.is_cut_short:
+            return "stopped before its end; no process is left"
+        return "[bold green]every job ended as it should; no process is left[/]"
 
     def expect(self, holds: bool, complaint: str) -> None:
         """Note the complaint unless that holds."""
@@ -67,9 +86,8 @@ def run(console: Console, *, keep: bool) -> int:
             console.print(f"logs and data: {home}", soft_wrap=True)
         else:
             shutil.rmtree(folder)
-    console.print("[bold green]every job ended as it should; no process is left[/]"
-                  if not verdict.complaints else "[bold red]the demo failed[/]")  # fmt: skip
-    return 1 if verdict.complaints else 0
+    console.print(str(verdict))
+    return verdict.exit_code
 
 
 def _set_up_and_show(
@@ -94,7 +112,7 @@ def _set_up_and_show(
                 threading.Event().wait()
         except KeyboardInterrupt:
             console.print("stopping ...")
-            verdict.expect(dispatcher.is_done, "interrupted before every job was over")
+            verdict.is_cut_short = not dispatcher.is_done
         finally:
             show.leave_nothing()
 
@@ -123,6 +141,7 @@ class Show:
     def leave_nothing(self) -> None:
         """Call off what is not over, and wait until every agent is gone."""
         try:
+            self.dispatcher.cancel_rest()
             for request in look(self.gateway).requests:
                 self.dispatcher.scaler.cancel(request.job_id, reason="the demo ends")
             self._watch(lambda sight: not sight.agents, time.monotonic() + CALLED_OFF_WITHIN)
