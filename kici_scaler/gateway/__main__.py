@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from pydantic import ValidationError
@@ -22,6 +23,8 @@ def main() -> int:
             sys.stderr.write(f"KICI_{name}: {each['msg']}\n")
         return ExitCode.INVALID
     configure_logging(settings, "gateway")
+    for talkative in ("alembic", "uvicorn"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     try:
         serve(settings)
     except KiciError as error:

@@ -54,7 +54,7 @@ class Errands:
             self._look_at_all = True
         else:
             session = self._gateway.sessions.get(agent_id)
-            if session is None or session.over_at:
+            if session is None or session.finishing:
                 return
             self._woken.add(agent_id)
         self._wake.set()
@@ -66,7 +66,8 @@ class Errands:
         while True:
             pause = polled_at + POLL_SECONDS - loop.time()
             try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, pause))
+                async with asyncio.timeout(max(0.0, pause)):
+                    await self._wake.wait()
             except TimeoutError:
                 self._look_at_all = True
             self._wake.clear()
@@ -97,16 +98,8 @@ class Errands:
             self._offer(session, errand, now)
         elif errand.state is SpawnState.BUSY:
             self._cancel(session, errand)
-        elif session.over_at and now < session.over_at + FAREWELL_SECONDS:
-            return
-        elif not session.told_at and not session.over_at:
-            session.told_at = now
-            reason = errand.destroy_reason or "shutdown"
-            session.do("tell to go", lambda: session.link.say(Shutdown(reason)))
-        elif now >= session.told_at + FAREWELL_SECONDS:
-            reason = "the machine of this agent is being torn down"
-            gateway = self._gateway
-            gateway.spawn(session.link.close(CloseCode.TOLD_TO_GO, reason))
+        else:
+            self._send_away(session, errand, now)
 
     def _offer(self, session: Session, errand: Errand, now: float) -> None:
         job_id = errand.job_id
@@ -116,6 +109,19 @@ class Errands:
             return
         desk = JobDesk(self._gateway, session)
         session.do(f"offer {job_id}", lambda: desk.offer(job_id, errand.run_id or ""))
+
+    def _send_away(self, session: Session, errand: Errand, now: float) -> None:
+        """Its compute goes. One that is done leaves by itself, one that is not is told so."""
+        if session.finishing and not session.over_at:
+            return
+        begun = session.over_at or session.told_at
+        if not begun:
+            session.told_at = now
+            reason = errand.destroy_reason or "shutdown"
+            session.do("tell to go", lambda: session.link.say(Shutdown(reason)))
+        elif now >= begun + FAREWELL_SECONDS:
+            reason = "the machine of this agent is being torn down"
+            self._gateway.spawn(session.link.close(CloseCode.TOLD_TO_GO, reason))
 
     def _cancel(self, session: Session, errand: Errand) -> None:
         job_id, reason = errand.job_id, errand.cancel_reason

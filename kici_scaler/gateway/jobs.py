@@ -123,6 +123,7 @@ class JobDesk:
     async def finished(self, job_id: str, result: JobResult) -> None:
         """Store the result, then acknowledge it; the agent keeps it until then."""
         session = self._session
+        session.finishing = True
         if not await self._store_result(job_id, result):
             await session.link.close(
                 CloseCode.PROTOCOL_VIOLATION, f"there is no job {job_id[:200]}"

@@ -113,7 +113,8 @@ async def _pause(gateway: Gateway, deadline: float) -> bool:
     if left <= 0:
         return False
     try:
-        await asyncio.wait_for(gateway.stopping.wait(), min(LOOK_SECONDS, left))
+        async with asyncio.timeout(min(LOOK_SECONDS, left)):
+            await gateway.stopping.wait()
     except TimeoutError:
         return True
     return False

@@ -31,9 +31,25 @@ class Session:
     """An agent's connection after it registered; lives on the event loop's thread."""
 
     __slots__ = (
-        "_steps", "_worker", "agent_id", "cancelled", "connection", "gone", "link",
-        "offered_at", "offered_job", "origin", "over_at", "ready", "resumed", "running",
-        "seq", "superseded", "tail", "told_at",
+        "_steps",
+        "_worker",
+        "agent_id",
+        "cancelled",
+        "connection",
+        "finishing",
+        "gone",
+        "link",
+        "offered_at",
+        "offered_job",
+        "origin",
+        "over_at",
+        "ready",
+        "resumed",
+        "running",
+        "seq",
+        "superseded",
+        "tail",
+        "told_at",
     )  # fmt: skip
 
     def __init__(self, link: Link, agent_id: str, connection: int, origin: LineOrigin) -> None:
@@ -53,6 +69,8 @@ class Session:
         """It was told to stop its job."""
         self.told_at = 0.0
         """When it was told to go; 0 for not yet."""
+        self.finishing = False
+        """Its result is on its way into the database, or there."""
         self.over_at = 0.0
         """When its result was acknowledged; 0 for not yet."""
         self.superseded = False

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from kici_scaler.domain.labels import canonical
+from kici_scaler.domain.labels import canonical, label_problem
 from kici_scaler.domain.resources import BadResources, parse_resources
 from kici_scaler.domain.scalers import Resources, Role
 from kici_scaler.errors import InvalidInput
@@ -36,9 +36,10 @@ class BadRequest(InvalidInput):
 def _label(value: str) -> str:
     """Requested labels may name the reserved `kici:` ones; agents offer those."""
     label = canonical(value)
-    if not label or "," in label or len(label) > MAX_LABEL_LENGTH:
+    if label_problem(value) is not None or len(label) > MAX_LABEL_LENGTH:
         raise ValueError(
-            f"a label is 1 to {MAX_LABEL_LENGTH} characters without commas, not {value[:40]!r}"
+            f"a label is 1 to {MAX_LABEL_LENGTH} printable characters without commas,"
+            f" not {value[:40]!r}"
         )
     return label
 
@@ -56,9 +57,9 @@ def _distinct(labels: list[str]) -> list[str]:
     return sorted(set(labels))
 
 
-Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
-]
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
 Label = Annotated[str, AfterValidator(_label)]
 Labels = Annotated[list[Label], Field(max_length=MAX_LABELS), AfterValidator(_distinct)]
 
@@ -76,14 +77,17 @@ class _Strict(BaseModel):
 class Envelope(_Strict):
     """Something the caller sealed to one of the cluster's public keys."""
 
-    key_id: Annotated[str, StringConstraints(min_length=1, max_length=128)]
-    sealed: Annotated[str, StringConstraints(min_length=1, max_length=MAX_SEALED_BYTES)]
+    key_id: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=_NO_CONTROLS)]
+    sealed: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=MAX_SEALED_BYTES, pattern=_NO_CONTROLS),
+    ]
 
 
 class JobContainer(_Strict):
     """The container image a job brings along."""
 
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=_NO_CONTROLS)]
 
 
 class ScaleRequestBody(_Strict):

@@ -22,10 +22,10 @@ import redis
 from sqlalchemy import text
 
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.sealing import SealingKeys, ensure_keys, seal
-from kici_scaler.service import keys, start
+from kici_scaler.sealing import SealingKeys, seal
+from kici_scaler.service import start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.api_keys import KeyScope
+from kici_scaler.store import machines
 from kici_scaler.store.engine import transaction
 from tests.support.agent_process import AgentProcess, agent_process
 from tests.support.waiting import eventually, free_port
@@ -33,12 +33,12 @@ from tests.support.waiting import eventually, free_port
 MACHINE = "m1"
 SCALERS = """
 version: 1
-globalMaxAgents: 50
+globalMaxAgents: 1000
 scalers:
   - name: local
     type: bare-metal
-    maxAgents: 40
-    maxConcurrentSpawns: 40
+    maxAgents: 1000
+    maxConcurrentSpawns: 100
     labelSets:
       - labels: [linux, demo]
         binaryPath: builtin:agent
@@ -83,6 +83,23 @@ class GatewayProcess:
         return self.process.wait(within)
 
 
+def job_of(order: start.StartOrder) -> str:
+    """The job that a spawn was made for."""
+    assert order.row.job_id is not None
+    return order.row.job_id
+
+
+def log_of(client: httpx.Client, job_id: str, **query: str) -> list[dict[str, Any]]:
+    """The records of a job's log."""
+    text = client.get(f"/v1/requests/{job_id}/log", params=query).text
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def lines_of(records: list[dict[str, Any]]) -> list[str]:
+    """The lines in records of a log."""
+    return [line for record in records for line in record["lines"]]
+
+
 @dataclass
 class House:
     """Everything a test of the front needs."""
@@ -97,6 +114,7 @@ class House:
     dispatcher: str = ""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _numbers: int = 0
+    _jobs: int = 0
 
     def gateway(
         self, port: int | None = None, environment: Mapping[str, str] | None = None
@@ -109,16 +127,7 @@ class House:
         self._numbers += 1
         folder = self.folder / f"gateway-{self._numbers}"
         folder.mkdir()
-        environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("KICI_")},
-            "KICI_DATABASE_URL": self.database_url,
-            "KICI_REDIS_URL": self.redis_url,
-            "KICI_SEAL_KEYS_PATH": str(self.seal_keys_path),
-            "KICI_STATE_DIR": str(folder),
-            "KICI_PORT": str(port),
-            "KICI_READY_FILE": str(folder / "ready"),
-            **more,
-        }
+        environment = self._environment(folder, port) | dict(more)
         with (folder / "log").open("wb") as log, (folder / "out").open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kici_scaler.gateway"],
@@ -137,6 +146,25 @@ class House:
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
+
+    def _environment(self, folder: Path, port: int) -> dict[str, str]:
+        return {
+            **{key: value for key, value in os.environ.items() if not key.startswith("KICI_")},
+            "KICI_DATABASE_URL": self.database_url,
+            "KICI_REDIS_URL": self.redis_url,
+            "KICI_SEAL_KEYS_PATH": str(self.seal_keys_path),
+            "KICI_STATE_DIR": str(folder),
+            "KICI_PORT": str(port),
+            "KICI_READY_FILE": str(folder / "ready"),
+        }
+
+    def failed_gateway(self, more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """One that ends by itself, because of its environment."""
+        environment = self._environment(self.folder, free_port()) | dict(more)
+        return subprocess.run(
+            [sys.executable, "-m", "kici_scaler.gateway"],
+            env=environment, capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
 
     def client(self, gateway: GatewayProcess, token: str | None = None) -> httpx.Client:
         """An HTTP client with the operator's key, or another token ('' for none)."""
@@ -157,6 +185,21 @@ class House:
             "payload": sealed.as_json(),
             **more,
         }
+
+    def new_job(self) -> str:
+        """A job id that no other test uses."""
+        self._jobs += 1
+        return f"job-{self._jobs}"
+
+    def order(self, gateway: GatewayProcess, *command: str, **more: Any) -> start.StartOrder:
+        """A job of a command, requested and with its spawn made, but no agent yet."""
+        with transaction(self.runtime.engine) as connection:
+            machines.heartbeat(connection, MACHINE, "bare-metal")
+        body = self.body(self.new_job(), *command) | more
+        answer = self.client(gateway).post("/v1/requests", json=body)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["result"] == "spawning", answer.text
+        return next(order for order in self.take() if order.row.job_id == body["jobId"])
 
     def take(self) -> list[start.StartOrder]:
         """Take what is reserved on the machine, and record it as made."""
@@ -209,16 +252,3 @@ class House:
         eventually(
             lambda: self.job_state(job_id) == state, within, why=lambda: str(self.job_state(job_id))
         )
-
-
-def make_keys(runtime: Runtime) -> tuple[str, str]:
-    """An operator's and a dispatcher's token."""
-    operator = keys.create(runtime, scope=KeyScope.OPERATOR, name="op")
-    dispatcher = keys.create(runtime, scope=KeyScope.DISPATCHER, name="ci")
-    return operator.token, dispatcher.token
-
-
-def make_seal_keys(folder: Path) -> tuple[SealingKeys, Path]:
-    """Sealing keys in a file."""
-    path = folder / "seal-keys.json"
-    return ensure_keys(path), path

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -95,17 +96,24 @@ class PlayedAgent:
 
     def finish(self, job_id: str, **changes: Any) -> None:
         """Report a success, or what `changes` make of it."""
-        result = {"status": JobStatus.SUCCEEDED, "started_at": 1, "finished_at": 2, "exit_code": 0}
+        result: dict[str, Any] = {
+            "status": JobStatus.SUCCEEDED,
+            "started_at": 1,
+            "finished_at": 2,
+            "exit_code": 0,
+        }
         self.say(JobFinished(job_id, JobResult(**(result | changes))))
 
     def closed(self, within: float = PATIENCE) -> int:
         """The code that the gateway closes with; what it says before is skipped."""
-        try:
-            while True:
-                self._socket.recv(timeout=within)
-        except ConnectionClosed as end:
-            assert end.rcvd is not None, "the connection broke without a close"
-            return end.rcvd.code
+        with pytest.raises(ConnectionClosed) as end:
+            self._hear_everything(within)
+        assert end.value.rcvd is not None, "the connection broke without a close"
+        return end.value.rcvd.code
+
+    def _hear_everything(self, within: float) -> None:
+        while True:
+            self._socket.recv(timeout=within)
 
     def close(self) -> None:
         self._socket.close()
