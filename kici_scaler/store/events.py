@@ -11,6 +11,9 @@ from sqlalchemy import Connection
 
 from kici_scaler.store.bulk import records, sql
 
+_MARKS = 0x4B45
+"""The upper bits of the advisory locks that mark open writers."""
+
 
 class EventType(StrEnum):
     """Types of the engine protocol, and the ends of a request."""
@@ -49,18 +52,31 @@ class EventRow:
 
 
 def record(connection: Connection, events: Iterable[NewEvent]) -> None:
-    """Append events in the given order."""
+    """Append events in the given order.
+
+    Before it takes ids, a transaction marks how far they have been given out, until it ends:
+    its own will be higher than that. The mark is a lock that nobody waits for.
+    """
     rows = list(events)
     if rows:
-        connection.execute(
-            sql("""
-                INSERT INTO events (type, agent_id, job_id, run_id, detail)
-                SELECT type, agent_id, job_id, run_id, detail
-                FROM jsonb_to_recordset(CAST(:rows AS jsonb))
-                  AS e(type text, agent_id text, job_id text, run_id text, detail text)
-            """),
-            {"rows": records(rows)},
-        )
+        connection.execute(_RECORD, {"rows": records(rows)})
+
+
+_GIVEN_OUT = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_id_seq"
+_RECORD = sql(f"""
+    WITH mark AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock_shared(({_MARKS}::bigint << 48) | ({_GIVEN_OUT}))
+    )
+    INSERT INTO events (type, agent_id, job_id, run_id, detail)
+    SELECT type, agent_id, job_id, run_id, detail
+    FROM mark, jsonb_to_recordset(CAST(:rows AS jsonb))
+      AS e(type text, agent_id text, job_id text, run_id text, detail text)
+""")
+_LOWEST_MARK = sql(f"""
+    SELECT min(((classid::bigint << 32) | objid::bigint) & 281474976710655) FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint >> 16 = {_MARKS}
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
 
 
 def after(
@@ -74,20 +90,36 @@ def after(
     """Events past `last_id`, oldest first.
 
     An event whose transaction may still be open hides the ones after it until it ends, so
-    a reader that follows ids misses none.
+    a reader that follows ids misses none: as long as each call has a snapshot of its own
+    (READ COMMITTED), since it first asks how far ids are settled and then reads.
     """
     rows = connection.execute(
         sql("""
             SELECT id, at, type, agent_id, job_id, run_id, detail FROM events
-            WHERE id > :last
+            WHERE id > :last AND id <= :settled
               AND (CAST(:agent AS text) IS NULL OR agent_id = :agent)
               AND (CAST(:job AS text) IS NULL OR job_id = :job)
-              AND committed_by < pg_snapshot_xmin(pg_current_snapshot())
             ORDER BY id LIMIT :n
         """),
-        {"last": last_id, "agent": agent_id, "job": job_id, "n": limit},
+        {
+            "last": last_id,
+            "settled": _settled(connection),
+            "agent": agent_id,
+            "job": job_id,
+            "n": limit,
+        },
     )
     return [EventRow(**row._mapping) for row in rows]
+
+
+def _settled(connection: Connection) -> int:
+    """An id up to which every event is committed or will never be.
+
+    In this order: what was given out by now is under a mark by now, or its transaction ended.
+    """
+    given_out: int = connection.execute(sql(_GIVEN_OUT)).scalar_one()
+    lowest: int | None = connection.execute(_LOWEST_MARK).scalar_one()
+    return given_out if lowest is None else min(given_out, lowest)
 
 
 def purge(connection: Connection, *, older_seconds: float) -> int:

@@ -258,8 +258,7 @@ CREATE TABLE events (
     agent_id text,
     job_id text,
     run_id text,
-    detail text NOT NULL DEFAULT '',
-    committed_by xid8 NOT NULL DEFAULT pg_current_xact_id()
+    detail text NOT NULL DEFAULT ''
 );
 CREATE INDEX events_of_agent ON events (agent_id, id);
 CREATE INDEX events_of_job ON events (job_id, id) WHERE job_id IS NOT NULL;
