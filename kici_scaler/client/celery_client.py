@@ -158,8 +158,14 @@ class CeleryDispatcherClient:
         except Exception as problem:
             if type(problem).__name__ in REFUSALS:
                 raise Rejected(str(problem)) from problem
-            what = " ".join(str(problem).split())
-            raise _NotAnswered(f"{type(problem).__name__}: {what}") from problem
+            raise _NotAnswered(_root_of(problem)) from problem
+
+
+def _root_of(problem: BaseException) -> str:
+    """The first error of a chain in one line; Celery's own on top only says what to restart."""
+    while (deeper := problem.__cause__ or problem.__context__) is not None:
+        problem = deeper
+    return " ".join(f"{type(problem).__name__}: {problem}".split())
 
 
 class _NotAnswered(Exception):

@@ -29,7 +29,7 @@ KEY_SECONDS = 300.0
 BATCH = 500
 """Requests in one call; more are split."""
 POLL_SECONDS = (0.1, 2.0)
-"""Between two looks at a job that is awaited: first, and at most."""
+"""Between two looks at a job that is awaited: at least, and at most."""
 EVENT_WAIT_SECONDS = 20
 """How long the gateway holds a call that awaits an event; less than a read may take."""
 QUIET_SECONDS = 60.0
@@ -151,19 +151,19 @@ class DispatcherClient:
             StillGoing: it is not over yet.
             UnknownJob: there is no request for it.
         """
-        give_up_at = self._clock.now() + timeout
-        pause, longest = POLL_SECONDS
+        began = self._clock.now()
+        give_up_at = began + timeout
         while True:
             left = give_up_at - self._clock.now()
             found = self._look(job_id, max(left, 1.0))
             seen = wire.view(found)
             if seen.state.is_over:
                 return wire.job_result(found)
+            pause = _pause_after(self._clock.now() - began)
             if self._clock.now() + pause >= give_up_at:
                 why = f": {seen.reason}" if seen.reason else ""
                 raise StillGoing(f"job {job_id} is {seen.state} after {timeout:g} s{why}")
             self._clock.sleep(pause)
-            pause = min(longest, pause * 1.5)
 
     def log(self, job_id: str) -> Iterator[LogLine]:
         """The job's output from its beginning, as it comes, until the job is over.
@@ -221,6 +221,13 @@ class DispatcherClient:
             for text in _lines_of(response):
                 if text.strip():
                     yield from (line for line in _parsed_log(text) if line.seq > after)
+
+
+def _pause_after(waited: float) -> float:
+    """A tenth of the time waited so far, so that a short job is not noticed late and a long
+    one costs few looks."""
+    shortest, longest = POLL_SECONDS
+    return min(longest, max(shortest, waited / 10))
 
 
 def _lines_of(response: httpx.Response) -> Iterator[str]:
