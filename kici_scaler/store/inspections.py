@@ -45,16 +45,25 @@ def missing(connection: Connection, agent_ids: Sequence[str]) -> list[Inspected]
 
 
 def still_missing(connection: Connection, agent_id: str, state: SpawnState) -> bool:
-    """Whether the spawn is still in that state and unseen; locks it against a return."""
-    row = connection.execute(
+    """Whether the spawn is still in that state and unseen; locks it against a return.
+
+    The lock is a statement of its own: an agent that returned while it was waited for shows
+    only to a statement that begins after that.
+    """
+    locked = connection.execute(
         sql("""
-            SELECT a.unseen_since IS NOT NULL OR a.agent_id IS NULL
-            FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
-            WHERE s.agent_id = :id AND s.state = :state FOR NO KEY UPDATE OF s
+            SELECT agent_id FROM spawns
+            WHERE agent_id = :id AND state = :state FOR NO KEY UPDATE
         """),
         {"id": agent_id, "state": state.value},
     ).scalar_one_or_none()
-    return bool(row)
+    if locked is None:
+        return False
+    seen = connection.execute(
+        sql("SELECT 1 FROM agents WHERE spawn_id = :id AND unseen_since IS NULL"),
+        {"id": agent_id},
+    )
+    return seen.scalar_one_or_none() is None
 
 
 def known(connection: Connection, agent_ids: Sequence[str]) -> frozenset[str]:

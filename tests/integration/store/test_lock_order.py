@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.store import agents, endings, gateways, request_ends, requests
+from kici_scaler.store import agents, endings, gateways, inspections, request_ends, requests
 from tests.support.rows import Rows, new_request
 
 S = SpawnState
@@ -115,6 +115,22 @@ def test_an_agent_returns_elsewhere_while_its_old_gateway_reasserts_it(
     assert adopted
     assert reasserted == frozenset()
     assert rows.get("agents", agent)["gateway"] == "gw-2"
+
+
+def test_an_agent_that_returned_while_its_exit_was_judged_is_not_missing(
+    rows: Rows, pool: ThreadPoolExecutor
+) -> None:
+    rows.gateway("gw-2")
+    agent = rows.agent(rows.busy()[0], gateway=None)
+    adopted, is_missing = _meet(
+        rows,
+        pool,
+        lambda connection: agents.lock_spawn(connection, agent),
+        lambda connection: inspections.still_missing(connection, agent, S.BUSY),
+        lambda connection: _adopt(connection, agent),
+    )
+    assert adopted
+    assert not is_missing
 
 
 def test_a_job_is_accepted_while_it_is_called_off(rows: Rows, pool: ThreadPoolExecutor) -> None:
