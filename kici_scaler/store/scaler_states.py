@@ -66,8 +66,8 @@ def count_failures(
             """
             INSERT INTO scaler_states AS s (scaler, failure_streak, backoff_until)
             SELECT scaler, count(*), clock_timestamp() + make_interval(
-                       secs => least(:base * 2 ^ (count(*) - 1), :most))
-            FROM unnest(CAST(:scalers AS text[])) AS scaler GROUP BY scaler
+                       secs => least(:base * 2 ^ least(count(*) - 1, 30), :most))
+            FROM unnest(CAST(:scalers AS text[])) AS scaler GROUP BY scaler ORDER BY scaler
             ON CONFLICT (scaler) DO UPDATE SET
                 failure_streak = s.failure_streak + excluded.failure_streak,
                 backoff_until = clock_timestamp() + make_interval(secs => least(
