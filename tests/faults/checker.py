@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+from sqlalchemy.exc import DBAPIError
 
 from tests.faults.jobs import Job
 from tests.faults.stage import Stage, as_json
@@ -75,7 +77,29 @@ def wait_for_quiet(stage: Stage, jobs: Sequence[Job], *, within: float) -> None:
         spawns = stage.rows("SELECT count(*) AS n FROM spawns")[0]["n"]
         return known == len(ids) and not open_jobs and not spawns
 
-    eventually(quiet, within=within, why=lambda: still_open(stage))
+    eventually(_through_outages(quiet), within=within, why=lambda: still_open(stage))
+
+
+def wait_for_ended(stage: Stage, count: int, *, within: float) -> None:
+    """Wait until that many jobs have ended, whatever happens meanwhile."""
+
+    def ended() -> bool:
+        row = stage.rows("SELECT count(*) AS n FROM scale_requests WHERE finished_at IS NOT NULL")
+        return int(str(row[0]["n"])) >= count
+
+    eventually(_through_outages(ended), within=within, why=lambda: still_open(stage))
+
+
+def _through_outages(condition: Callable[[], bool]) -> Callable[[], bool]:
+    """The condition; False while the database cannot be asked."""
+
+    def ask() -> bool:
+        try:
+            return condition()
+        except DBAPIError:
+            return False
+
+    return ask
 
 
 def still_open(stage: Stage) -> str:

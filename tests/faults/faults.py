@@ -6,10 +6,12 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 import redis as redis_client
+from sqlalchemy.exc import DBAPIError
 
 from config.celery_settings import KEY_PREFIX
 from kici_scaler import checkpoints
@@ -95,7 +97,8 @@ def empty_redis() -> Fault:
     """`FLUSHALL`: the broker forgets every message, mutex and mark."""
 
     def work(stage: Stage, chance: random.Random, pause: Pause) -> str:
-        _redis(stage).flushall()
+        with suppress(redis_client.RedisError):  # it is away already
+            _redis(stage).flushall()
         return "everything"
 
     return Fault("FLUSHALL", work)
@@ -107,7 +110,8 @@ def drop_tasks() -> Fault:
     def work(stage: Stage, chance: random.Random, pause: Pause) -> str:
         dropped = 0
         for _ in range(20):
-            dropped += sum(int(_redis(stage).delete(key)) for key in _queues(stage))
+            with suppress(redis_client.RedisError):
+                dropped += sum(int(_redis(stage).delete(key)) for key in _queues(stage))
             pause(0.1)
         return f"{dropped} queues"
 
@@ -120,10 +124,8 @@ def double_tasks() -> Fault:
     def work(stage: Stage, chance: random.Random, pause: Pause) -> str:
         doubled = 0
         for _ in range(20):
-            for key in _queues(stage):
-                for message in _redis(stage).lrange(key, 0, 3):
-                    _redis(stage).lpush(key, message)
-                    doubled += 1
+            with suppress(redis_client.RedisError):
+                doubled += sum(_double(_redis(stage), key) for key in _queues(stage))
             pause(0.1)
         return f"{doubled} messages"
 
@@ -198,9 +200,12 @@ def kill_agent(toll: Toll) -> Fault:
     """`kill -9` of one agent, whatever it does."""
 
     def work(stage: Stage, chance: random.Random, pause: Pause) -> str:
-        found = stage.rows(
-            "SELECT agent_id FROM spawns WHERE state IN ('idle', 'busy') ORDER BY agent_id"
-        )
+        try:
+            found = stage.rows(
+                "SELECT agent_id FROM spawns WHERE state IN ('idle', 'busy') ORDER BY agent_id"
+            )
+        except DBAPIError:
+            return "the database is away"
         if not found:
             return "none connected"
         agent_id = str(chance.choice(found)["agent_id"])
@@ -254,6 +259,13 @@ def _queues(stage: Stage) -> list[bytes]:
         for key in _redis(stage).scan_iter(f"{KEY_PREFIX}{name}")
         if _redis(stage).type(key) == b"list"
     ]
+
+
+def _double(client: redis_client.Redis, key: bytes) -> int:
+    messages = client.lrange(key, 0, 3)
+    for message in messages:
+        client.lpush(key, message)
+    return len(messages)
 
 
 def _proxy(stage: Stage, which: str) -> TcpProxy:

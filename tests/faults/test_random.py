@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults import faults
-from tests.faults.checker import Findings, check, keep_history, wait_for_quiet
+from tests.faults.checker import (
+    Findings,
+    check,
+    keep_history,
+    wait_for_ended,
+    wait_for_quiet,
+)
 from tests.faults.faults import Fault, Toll
 from tests.faults.jobs import ask_for_all, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
@@ -85,6 +91,7 @@ def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) 
         wanted = jobs(count, seed, longest=1.0)
         with Nemesis(the, what, seed) as nemesis:
             ask_for_all(client, the, wanted)
+            wait_for_ended(the, count * 3 // 4, within=600)
         print(f"seed {seed}: {dict(nemesis.counts)}")
         wait_for_quiet(the, wanted, within=240)
         findings = check(the, wanted, may_have_died=toll.killed_agents)
