@@ -108,7 +108,7 @@ def celery_configuration(redis_url: str, client_name: str) -> dict[str, object]:
         "worker_prefetch_multiplier": 1,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_soft_shutdown_timeout": SOFT_SHUTDOWN_TIMEOUT,
-        "worker_enable_soft_shutdown_on_idle": True,
+        "worker_enable_soft_shutdown_on_idle": False,
         "worker_max_tasks_per_child": 5_000,
         "worker_max_memory_per_child": 300_000,
         "worker_eta_task_limit": 100,

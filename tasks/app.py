@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import sys
 
+import structlog
 from celery import Celery, signals
 
-from config.celery_settings import BEAT_INTERVAL, HOUSEKEEPING, celery_configuration
+from config.celery_settings import (
+    BEAT_INTERVAL,
+    CONTROL_KIND,
+    HOUSEKEEPING,
+    celery_configuration,
+)
 from config.logs import configure_logging
 from config.settings import settings
 from kici_scaler.broker import task_names
+from kici_scaler.errors import KiciError
 from tasks import process
+
+log = structlog.get_logger(__name__)
 
 app = Celery("kici-scaler", set_as_current=False)
 app.conf.update(
@@ -39,8 +48,13 @@ def _set_up_logging(**_: object) -> None:
 
 @signals.worker_ready.connect
 def _open_worker(**_: object) -> None:
-    if process.worker_kind() != "control":
-        process.host().open()
+    """Celery only logs what a signal handler raises, so what cannot be mended ends here."""
+    try:
+        if process.worker_kind() != CONTROL_KIND:
+            process.open_host()
+    except KiciError as error:
+        log.critical("worker cannot serve", error=str(error), hint=error.hint)
+        raise SystemExit(error.exit_code) from error
     _say_ready()
 
 
@@ -51,7 +65,7 @@ def _beat_is_ready(**_: object) -> None:
 
 @signals.worker_shutting_down.connect
 def _close_worker(**_: object) -> None:
-    if process.worker_kind() != "control" and process.host.cache_info().currsize:
+    if process.worker_kind() != CONTROL_KIND and process.host.cache_info().currsize:
         process.host().close()
 
 

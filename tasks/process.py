@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from functools import lru_cache
 
+import structlog
 from celery import Celery
 
 from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE
@@ -18,12 +20,14 @@ from kici_scaler.broker.hints import CeleryHints, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service.runtime import NoMutex, Runtime
-from kici_scaler.store.engine import make_engine
+from kici_scaler.store.engine import DatabaseUnreachable, make_engine
 from workers.host.host import BackendHost, HostOptions
 
 STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
 SERVES_VARIABLE = "KICI_WORKER_SCALERS"
-POOL_VARIABLE = "KICI_DATABASE_POOL"
+RETRY_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
 
 
 def owner_name(role: str) -> str:
@@ -81,3 +85,19 @@ def host() -> BackendHost:
             serves=None if not serves else tuple(part.strip() for part in serves.split(",")),
         ),
     )
+
+
+def open_host() -> None:
+    """Open this worker's host; while the database is away, go on trying.
+
+    Raises:
+        KiciError: the backend cannot be used on this machine.
+    """
+    while True:
+        try:
+            host().open()
+        except DatabaseUnreachable as error:
+            log.warning("waiting for the database", error=str(error))
+            time.sleep(RETRY_SECONDS)
+        else:
+            return

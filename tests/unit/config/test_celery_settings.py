@@ -28,7 +28,7 @@ SETTINGS: dict[str, object] = {
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     # Shorter than the grace of containers, which is 90 s here.
     "worker_soft_shutdown_timeout": 80,
-    "worker_enable_soft_shutdown_on_idle": True,
+    "worker_enable_soft_shutdown_on_idle": False,
     "worker_max_memory_per_child": 300_000,
     "worker_eta_task_limit": 100,
     "broker_connection_retry_on_startup": True,
