@@ -63,8 +63,8 @@ def _sleepers(agent: AgentProcess) -> set[str]:
 
 
 def _leader(agent: AgentProcess) -> psutil.Process:
-    (found,) = agent.keeper().children()[:1]
-    return found
+    """The job's command: the first that its keeper started."""
+    return min(agent.keeper().children(), key=lambda each: each.create_time())
 
 
 def test_of_the_agent(spread: tuple[AgentProcess, Line]) -> None:
@@ -90,13 +90,24 @@ def test_of_the_keeper(spread: tuple[AgentProcess, Line]) -> None:
     agent.expect_nothing_left()
 
 
+def test_of_agent_and_keeper_at_once_takes_the_command_itself(
+    spread: tuple[AgentProcess, Line],
+) -> None:
+    agent, _ = spread
+    leader, keeper = _leader(agent), agent.keeper()
+    os.kill(agent.pid, signal.SIGSTOP)
+    keeper.kill()
+    os.kill(agent.pid, signal.SIGKILL)
+    eventually(lambda: not _runs(leader))
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def test_of_the_commands_leader(spread: tuple[AgentProcess, Line]) -> None:
     agent, line = spread
-    leader = min(
-        (each for each in agent.processes() if each.ppid() == agent.keeper().pid),
-        key=lambda each: each.create_time(),
-    )
-    leader.kill()
+    _leader(agent).kill()
     result = line.hear_until(JobFinished).result
 
     assert (result.status, result.signal) == (JobStatus.FAILED, signal.SIGKILL)
