@@ -22,6 +22,7 @@ from kici_scaler.domain.admission import (
     decide,
 )
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import (
@@ -34,7 +35,6 @@ from kici_scaler.domain.scalers import (
     Resources,
     Scaler,
 )
-from kici_scaler.domain.usage import Held
 
 REQUESTS, SCALERS, LABEL_SETS, POOLS = 500, 50, 4, 5
 MACHINES = (1, 2, 8)

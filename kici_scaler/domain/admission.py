@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.limits import Held
+from kici_scaler.domain.prespawned import Ready, Stock, Supply, Taken
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.scalers import BackendType, LabelSet, Resources, Role, Scaler
-from kici_scaler.domain.usage import Held, Ledger, Rooms
+from kici_scaler.domain.usage import Ledger, Rooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Situation:
     restraints: Mapping[str, Restraint] = field(default_factory=dict)
     ageing: timedelta = timedelta(seconds=30)
     draining: bool = False
+    ready: Sequence[Ready] = ()
+    """Agents that were started ahead of demand and may be given a job at once."""
 
     def facts_of(self, machine_id: str | None) -> MachineFacts | None:
         """What is known of a machine."""
@@ -75,6 +79,14 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Bind:
+    """This request gets an agent that is connected already."""
+
+    request: Waiting
+    agent: Taken
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """This request gets nothing now, and why; `scaler` is '' when none could ever serve it."""
 
@@ -84,19 +96,37 @@ class Refuse:
     scaler: str = ""
 
 
-Decision = Admit | Refuse
+Decision = Admit | Bind | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Requests of one kind that a decision left waiting behind the scaler of `route`."""
+
+    wanted: Wanted
+    route: Route
+    rooms: Rooms | None
+    """Where there was no room for them; None when something else is in the way."""
+    count: int
+    aged: int
+    """How many of them have waited past the ageing bound."""
 
 
 @dataclass(slots=True, eq=False)
 class _Demand:
     """Requests that differ in nothing a decision looks at share one of these."""
 
-    route: Route | None
+    wanted: Wanted
+    route: Route | None = None
     rooms: Rooms | None = None
+    """None when these requests are refused whatever room there is."""
     code: WaitCode = WaitCode.AT_CAPACITY
     reason: str = ""
     """Why these requests are refused, once one of them was."""
     scaler: str = ""
+    supply: Supply | None = None
+    refused: int = 0
+    aged: int = 0
 
 
 def backoff_restraint(scaler: str, seconds_left: float, streak: int, limit: int) -> Restraint:
@@ -113,46 +143,68 @@ def backoff_restraint(scaler: str, seconds_left: float, streak: int, limit: int)
 
 def decide(requests: Iterable[Waiting], situation: Situation) -> list[Decision]:
     """One decision for each request, in the order given (most urgent first)."""
-    return _Pass(situation).decide(requests)
+    return Deciding(situation).decide(requests)
 
 
-class _Pass:
+class Deciding:
     """One decision in the making: the ledger grows with every admission."""
 
     def __init__(self, situation: Situation) -> None:
         self._is = situation
-        self._ledger = Ledger(situation.table.cluster, situation.held)
+        self.ledger = Ledger(situation.table.cluster, situation.held)
+        self._stock = Stock(situation.ready) if situation.ready else None
         self._oldest_young = situation.now - situation.ageing
         self._demands: dict[
             tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], _Demand
         ] = {}
         self._rooms: dict[tuple[str, tuple[MachineFacts, ...]], Rooms | str] = {}
-        restrained = any(each.unroutable for each in situation.restraints.values())
-        self._refuse = self._unroutable if restrained else None
+        restraints = situation.restraints
+        self._closed = frozenset(name for name, each in restraints.items() if each.unroutable)
+        self._refuse_scaler = self._unroutable if self._closed else None
 
     def decide(self, requests: Iterable[Waiting]) -> list[Decision]:
+        """One decision for each request, in the order given."""
         if self._is.draining:
             reason = "the cluster is draining: no new agents until `kici-scaler drain off`"
             return [Refuse(each, WaitCode.DRAINING, reason) for each in requests]
         return [self._one(request) for request in requests]
 
+    def unmet(self) -> list[Unmet]:
+        """Who was left waiting behind a scaler, the most urgent first."""
+        return [
+            Unmet(each.wanted, each.route, each.rooms, each.refused, each.aged)
+            for each in self._demands.values()
+            if each.refused and each.route is not None
+        ]
+
     def _one(self, request: Waiting) -> Decision:
         demand = self._demand(request)
-        route = demand.route
-        if route is None:
-            return Refuse(request, demand.code, demand.reason, demand.scaler)
-        need, rooms = route.shape.requests, demand.rooms
-        assert rooms is not None, "whatever has a route has places, if full ones"
+        if demand.supply is not None and (taken := demand.supply.take()) is not None:
+            return Bind(request, taken)
+        route, rooms = demand.route, demand.rooms
+        if route is None or rooms is None:
+            return self._refuse(request, demand)
         # Usage only grows within a pass: whoever asks the same later meets the same answer.
         if not demand.reason:
+            need = route.shape.requests
             room = rooms.best(need)
             if room is not None:
-                self._ledger.take(room, need)
+                self.ledger.take(room, need)
                 return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
             demand.reason = rooms.shortage(need)
-        if request.enqueued_at <= self._oldest_young and request.may_wait:
-            rooms.keep(need)
-        return Refuse(request, WaitCode.AT_CAPACITY, demand.reason, route.scaler.name)
+        return self._refuse(request, demand)
+
+    def _refuse(self, request: Waiting, demand: _Demand) -> Decision:
+        """No agent is started for it; one that serves it although meant for others may."""
+        if demand.supply is not None and (taken := demand.supply.take_other()) is not None:
+            return Bind(request, taken)
+        if request.may_wait:
+            demand.refused += 1
+            if request.enqueued_at <= self._oldest_young:
+                demand.aged += 1
+                if demand.route is not None and demand.rooms is not None:
+                    demand.rooms.keep(demand.route.shape.requests)
+        return Refuse(request, demand.code, demand.reason, demand.scaler)
 
     def _demand(self, request: Waiting) -> _Demand:
         key = (
@@ -175,19 +227,27 @@ class _Pass:
             request.declared,
             own_image=request.image is not None,
         )
-        route = self._is.table.route(wanted, self._refuse)
-        if isinstance(route, NoRoute):
-            return self._nowhere(route)
+        route = self._is.table.route(wanted, self._refuse_scaler)
+        demand = (
+            self._nowhere(wanted, route)
+            if isinstance(route, NoRoute)
+            else self._somewhere(wanted, route)
+        )
+        if self._stock is not None:
+            demand.supply = self._stock.supply(wanted, demand.route, self._closed)
+        return demand
+
+    def _somewhere(self, wanted: Wanted, route: Route) -> _Demand:
         name = route.scaler.name
         restraint = self._is.restraints.get(name)
         if restraint is not None:
-            return _Demand(None, code=restraint.code, reason=restraint.reason, scaler=name)
-        rooms = self._rooms_for(route)
+            return _Demand(wanted, route, None, restraint.code, restraint.reason, name)
+        rooms = self.rooms_for(route)
         if isinstance(rooms, str):
-            return _Demand(None, code=WaitCode.NO_MACHINE, reason=rooms, scaler=name)
-        return _Demand(route, rooms)
+            return _Demand(wanted, route, None, WaitCode.NO_MACHINE, rooms, name)
+        return _Demand(wanted, route, rooms, scaler=name)
 
-    def _rooms_for(self, route: Route) -> Rooms | str:
+    def rooms_for(self, route: Route) -> Rooms | str:
         """Where this scaler may put an agent of that kind, or why nowhere."""
         key = (route.scaler.name, route.facts)
         found = self._rooms.get(key)
@@ -197,21 +257,20 @@ class _Pass:
 
     def _look_for_rooms(self, route: Route) -> Rooms | str:
         if not route.scaler.type.is_local:
-            return self._ledger.rooms(route.scaler, (None,))
+            return self.ledger.rooms(route.scaler, (None,))
         machines, why_none = _machines_for(route, self._is.machines)
-        return self._ledger.rooms(route.scaler, machines) if machines else why_none
+        return self.ledger.rooms(route.scaler, machines) if machines else why_none
 
     def _unroutable(self, scaler: Scaler) -> str | None:
-        restraint = self._is.restraints.get(scaler.name)
-        return restraint.reason if restraint is not None and restraint.unroutable else None
+        return self._is.restraints[scaler.name].reason if scaler.name in self._closed else None
 
-    def _nowhere(self, route: NoRoute) -> _Demand:
+    def _nowhere(self, wanted: Wanted, route: NoRoute) -> _Demand:
         """Behind the first scaler that will take it again, so that its queue is looked at then."""
         restrained = [name for name in route.refused if name in self._is.restraints]
         if not restrained:
-            return _Demand(None, code=WaitCode.NO_BACKEND, reason=route.summary)
+            return _Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
         code = self._is.restraints[restrained[0]].code
-        return _Demand(None, code=code, reason=route.summary, scaler=restrained[0])
+        return _Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])
 
 
 def _machines_for(route: Route, machines: Sequence[MachineView]) -> tuple[tuple[str, ...], str]:

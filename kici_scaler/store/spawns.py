@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.domain.usage import Held
+from kici_scaler.domain.limits import Held
 from kici_scaler.store.bulk import records, sql
 
 

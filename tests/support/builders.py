@@ -16,6 +16,7 @@ from kici_scaler.domain.admission import (
     decide,
 )
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import (
@@ -28,7 +29,6 @@ from kici_scaler.domain.scalers import (
     Resources,
     Scaler,
 )
-from kici_scaler.domain.usage import Held
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
 LINUX = MachineFacts("linux", "x64")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.domain.usage import Held
 from kici_scaler.store import spawns
 from tests.support.rows import Rows, new_spawn
 

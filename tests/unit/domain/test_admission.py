@@ -6,9 +6,9 @@ import pytest
 
 from kici_scaler.domain.admission import Admit, Refuse, Restraint, backoff_restraint, decide
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
-from kici_scaler.domain.usage import Held
 from tests.support.builders import (
     admitted,
     cap,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kici_scaler.domain.admission import Admit, Decision, Refuse, decide
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
-from kici_scaler.domain.usage import Held
 from tests.support.builders import (
     admitted,
     cap,

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kici_scaler.domain.admission import Admit, Decision, Refuse, Situation, decide
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Need
 from kici_scaler.domain.scalers import BackendType, Cap, Cluster, Scaler
-from kici_scaler.domain.usage import Held
 from tests.support.builders import cluster, held, machine, scaler, situation, waiting
 
 NAMES = ("a", "b", "c")

@@ -20,10 +20,10 @@ from hypothesis.stateful import (
 )
 
 from kici_scaler.domain.admission import Admit, MachineView, Situation, decide
+from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.scalers import BackendType, Cap, Cluster
 from kici_scaler.domain.spawn import EDGES, ENDING, SpawnState
-from kici_scaler.domain.usage import Held
 from tests.support.builders import cap, cluster, machine, scaler, situation, waiting
 
 NAMES = ("local", "other", "cloud")

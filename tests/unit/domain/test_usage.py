@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kici_scaler.domain.limits import Limit, Tally, Whose
 from kici_scaler.domain.resources import Need
-from kici_scaler.domain.usage import Ledger, Limit, Tally, Whose
+from kici_scaler.domain.usage import Ledger
 from tests.support.builders import GIB, cap, cluster, held, scaler
 
 
