@@ -10,7 +10,7 @@ from kici_scaler.broker import task_names
 from kici_scaler.checkpoints import reached
 from kici_scaler.service import request as requests
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
-from kici_scaler.store.engine import DatabaseUnreachable
+from kici_scaler.store.engine import Contended, DatabaseUnreachable
 from tasks.app import app
 from tasks.process import runtime
 
@@ -19,7 +19,7 @@ MOST_IN_ONE = 1_000
 INTAKE_OPTIONS: dict[str, Any] = {
     "queue": INTAKE,
     "ignore_result": False,
-    "autoretry_for": (DatabaseUnreachable,),
+    "autoretry_for": (DatabaseUnreachable, Contended),
     "max_retries": 5,
     "retry_backoff": 2,
     "retry_backoff_max": 30,

@@ -47,6 +47,7 @@ def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]
 
     Raises:
         DatabaseUnreachable: whether it was stored is not known; ask again.
+        Contended: another keeps one of these very jobs; nothing was stored, ask again.
     """
     rows = {body.job_id: body.to_row() for body in bodies}
     job_ids = list(rows)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from kici_scaler.errors import Unavailable
+from kici_scaler.errors import KiciError, Unavailable
 
 CONNECT_ARGS: dict[str, object] = {
     "connect_timeout": 5,
@@ -39,6 +39,14 @@ class CommitUnknown(DatabaseUnreachable):
     """The connection broke during COMMIT: it may or may not have happened; read back."""
 
 
+class Contended(KiciError):
+    """Others kept a lock too long; nothing was done here, so it may be repeated."""
+
+
+_TOO_LONG = frozenset({"55P03", "57014", "40P01", "40001"})
+"""SQLSTATEs: lock not available in time, statement over its time, deadlock, serialization."""
+
+
 def make_engine(database_url: str, *, application: str, pool_size: int = 5) -> Engine:
     """An engine pinned to READ COMMITTED with pre-ping, short waits and a named session.
 
@@ -63,6 +71,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     Raises:
         DatabaseUnreachable: the server went away before COMMIT; nothing happened.
         CommitUnknown: it went away during COMMIT; look before repeating.
+        Contended: a wait for others passed its bound; nothing happened.
     """
     try:
         connection = engine.connect()
@@ -76,6 +85,8 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             _roll_back(connection)
             if is_disconnect(error):
                 raise DatabaseUnreachable(error) from error
+            if waited_too_long(error):
+                raise Contended from error
             raise
         except BaseException:
             _roll_back(connection)
@@ -105,6 +116,11 @@ def is_disconnect(error: DBAPIError) -> bool:
         return True
     code = sqlstate(error)
     return isinstance(error, OperationalError) and (code is None or code.startswith(("08", "57P")))
+
+
+def waited_too_long(error: DBAPIError) -> bool:
+    """Whether a bound on waiting ended the statement, or the end of a deadlock did."""
+    return sqlstate(error) in _TOO_LONG
 
 
 def sqlstate(error: DBAPIError) -> str | None:

@@ -10,17 +10,12 @@ from __future__ import annotations
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from kici_scaler.errors import KiciError
 from kici_scaler.store.bulk import sql
-from kici_scaler.store.engine import sqlstate
+from kici_scaler.store.engine import Contended, waited_too_long
+
+__all__ = ["ADMISSION_LOCK", "Contended", "bound_waits", "enter", "try_enter"]
 
 ADMISSION_LOCK = 0x6B6963690001
-_LOCK_NOT_AVAILABLE = "55P03"
-_QUERY_CANCELED = "57014"
-
-
-class Contended(KiciError):
-    """Another holder kept the admission lock too long; nothing was decided here."""
 
 
 def bound_waits(connection: Connection, seconds: float) -> None:
@@ -44,7 +39,7 @@ def enter(connection: Connection) -> None:
     try:
         connection.execute(sql("SELECT pg_advisory_xact_lock(:key)"), {"key": ADMISSION_LOCK})
     except DBAPIError as error:
-        if sqlstate(error) in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
+        if waited_too_long(error):
             raise Contended from error
         raise
 
