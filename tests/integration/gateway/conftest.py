@@ -98,3 +98,9 @@ def shared(
 def gateway(shared: House) -> GatewayProcess:
     """The gateway of the shared house."""
     return shared.gateway()
+
+
+@pytest.fixture(scope="module")
+def second_gateway(shared: House) -> GatewayProcess:
+    """Another gateway of the shared house."""
+    return shared.gateway()

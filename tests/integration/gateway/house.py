@@ -66,9 +66,10 @@ class GatewayProcess:
     def log(self) -> str:
         return self.log_file.read_text()
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The log records of agents that it wrote."""
-        return [json.loads(line) for line in self.out_file.read_text().splitlines()]
+    def lines(self, agent_id: str) -> list[dict[str, Any]]:
+        """The log records of an agent that it wrote."""
+        records = [json.loads(line) for line in self.out_file.read_text().splitlines()]
+        return [record for record in records if record["agentId"] == agent_id]
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -240,6 +241,14 @@ class House:
         """The state of a request."""
         found = self.scalar("SELECT state FROM scale_requests WHERE job_id = :id", id=job_id)
         return None if found is None else str(found)
+
+    def unseen(self, agent_id: str) -> bool:
+        """Whether the absence clock of an agent runs."""
+        return bool(
+            self.scalar(
+                "SELECT unseen_since IS NOT NULL FROM agents WHERE agent_id = :i", i=agent_id
+            )
+        )
 
     def await_state(self, agent_id: str, state: SpawnState, within: float = 15.0) -> None:
         """Wait until a spawn is in a state."""

@@ -1,118 +1,46 @@
-"""Agents return, gateways come and go, and no job notices."""
+"""Agents return, over the same gateway or another, and the job goes on."""
 
 from __future__ import annotations
-
-import signal
-import time
-from pathlib import Path
 
 import pytest
 
 from kici_scaler.agent.protocol import (
     CloseCode,
-    ConfigAck,
     JobAccepted,
     JobFinishedAck,
     JobOffer,
     JobPhase,
     JobStart,
-    RegisterAck,
 )
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.sealing import add_key
-from kici_scaler.store import gateways
-from kici_scaler.store.engine import transaction
 from tests.integration.gateway.house import GatewayProcess, House, job_of, lines_of, log_of
 from tests.integration.gateway.played_agent import claim_of, played
 from tests.support.waiting import eventually
 
 
-def wait_for_file(mark: Path) -> tuple[str, ...]:
-    """A command that says so, waits for a file, and says so again."""
-    script = f"echo begun; while [ ! -e {mark} ]; do sleep 0.05; done; echo done"
-    return ("sh", "-c", script)
-
-
-def unseen(house: House, agent_id: str) -> bool:
-    """Whether the absence clock of an agent runs."""
-    found = house.scalar(
-        "SELECT unseen_since IS NOT NULL FROM agents WHERE agent_id = :i", i=agent_id
-    )
-    return bool(found)
-
-
-def test_a_job_goes_on_while_its_gateway_is_killed_and_another_takes_over(house: House) -> None:
-    first = house.gateway()
-    mark = house.folder / "mark"
-    order = house.order(first, *wait_for_file(mark))
-    agent = house.agent(order, first)
-    house.await_job(job_of(order), "running")
-    first.kill()
-
-    second = house.gateway(first.port)
-    incarnation = house.scalar("SELECT incarnation FROM gateways ORDER BY started_at DESC LIMIT 1")
-    eventually(
-        lambda: (
-            house.scalar("SELECT gateway FROM agents WHERE agent_id = :i", i=order.row.agent_id)
-            == incarnation
-        )
-    )
-    mark.touch()
-    assert agent.exit_code() == 0, agent.log()
-    house.await_job(job_of(order), "succeeded")
-    client = house.client(second)
-    assert lines_of(log_of(client, job_of(order))) == ["begun", "done"]
-    assert client.get(f"/v1/agents/{order.row.agent_id}").json()["outcome"]["logTail"] == [
-        "begun",
-        "done",
-    ]
-
-
-def test_an_orderly_stop_sends_agents_elsewhere_and_starts_their_absence(house: House) -> None:
-    first = house.gateway()
-    mark = house.folder / "mark"
-    order = house.order(first, *wait_for_file(mark))
-    agent = house.agent(order, first)
-    house.await_job(job_of(order), "running")
-    assert first.stop() == 0, first.log()
-    assert unseen(house, order.row.agent_id)
-    assert house.scalar("SELECT count(*) FROM gateways WHERE dead_at IS NULL") == 0
-
-    house.gateway(first.port)
-    eventually(lambda: not unseen(house, order.row.agent_id))
-    mark.touch()
-    assert agent.exit_code() == 0
-    house.await_job(job_of(order), "succeeded")
-
-
-def test_an_idle_gateway_stops_at_once(house: House) -> None:
-    assert house.gateway().stop(within=5) == 0
-
-
 def test_a_dropped_connection_starts_the_absence_clock_and_a_new_one_stops_it(
-    house: House,
+    shared: House, gateway: GatewayProcess
 ) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+    order = shared.order(gateway)
     with played(gateway.agents_url, order) as agent:
         agent.register()
         agent.run_job(job_of(order))
-    eventually(lambda: unseen(house, order.row.agent_id))
+    eventually(lambda: shared.unseen(order.row.agent_id))
     with played(gateway.agents_url, order) as agent:
         agent.register(connection=2, job=claim_of(job_of(order), JobPhase.RUNNING))
-        assert not unseen(house, order.row.agent_id)
+        assert not shared.unseen(order.row.agent_id)
         agent.finish(job_of(order))
         agent.expect(JobFinishedAck)
-    assert house.job_state(job_of(order)) == "succeeded"
+    assert shared.job_state(job_of(order)) == "succeeded"
 
 
-def test_the_resume_token_lets_an_agent_return_when_its_own_has_expired(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+def test_the_resume_token_lets_an_agent_return_when_its_own_has_expired(
+    shared: House, gateway: GatewayProcess
+) -> None:
+    order = shared.order(gateway)
     with played(gateway.agents_url, order) as agent:
         resume = agent.register().resume_token
-    with transaction(house.runtime.engine) as connection:
-        connection.exec_driver_sql("DELETE FROM agent_tokens")
+    shared.scalar("DELETE FROM agent_tokens WHERE agent_id = :i RETURNING 1", i=order.row.agent_id)
     with played(gateway.agents_url, order) as agent:
         agent.say(agent.greeting(connection=2))
         assert agent.closed() == CloseCode.REFUSED
@@ -121,185 +49,110 @@ def test_the_resume_token_lets_an_agent_return_when_its_own_has_expired(house: H
         assert ack.resume_token == resume
 
 
-def test_a_resume_token_survives_the_change_of_the_sealing_key(
-    house: House, tmp_path: Path
-) -> None:
-    path = tmp_path / "keys.json"
-    path.write_bytes(house.seal_keys_path.read_bytes())
-    path.chmod(0o600)
-    house.seal_keys_path = path
-    first = house.gateway()
-    order = house.order(first)
-    with played(first.agents_url, order) as agent:
-        old = agent.register().resume_token
-    add_key(path)
-    second = house.gateway()
-    with played(second.agents_url, order) as agent:
-        ack = agent.register(connection=2, token=None, resume_token=old)
-    with played(second.agents_url, order) as agent:
-        agent.register(connection=3, token=None, resume_token=ack.resume_token)
-        assert agent.expect(JobOffer).job_id == job_of(order)
-
-
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same-gateway", "another-gateway"])
-def test_the_newest_connection_wins(house: House, elsewhere: bool) -> None:
-    first = house.gateway()
-    second = house.gateway() if elsewhere else first
-    order = house.order(first)
-    with played(first.agents_url, order) as older, played(second.agents_url, order) as newer:
+def test_the_newest_connection_wins(
+    shared: House, gateway: GatewayProcess, second_gateway: GatewayProcess, elsewhere: bool
+) -> None:
+    order = shared.order(gateway)
+    newer_url = (second_gateway if elsewhere else gateway).agents_url
+    with played(gateway.agents_url, order) as older, played(newer_url, order) as newer:
         older.register()
         newer.register(connection=2)
         if not elsewhere:
             assert older.closed() == CloseCode.SUPERSEDED
         newer.run_job(job_of(order))
-        with played(first.agents_url, order) as late:
+        with played(gateway.agents_url, order) as late:
             late.say(late.greeting(connection=1))
             assert late.closed() == CloseCode.SUPERSEDED
         older.close()
         newer.finish(job_of(order))
         newer.expect(JobFinishedAck)
-    assert house.job_state(job_of(order)) == "succeeded"
+    assert shared.job_state(job_of(order)) == "succeeded"
 
 
-def test_a_close_that_comes_late_does_not_make_a_returned_agent_absent(house: House) -> None:
-    first, second = house.gateway(), house.gateway()
-    order = house.order(first)
-    with played(second.agents_url, order) as newer:
-        with played(first.agents_url, order) as older:
+def test_a_close_that_comes_late_does_not_make_a_returned_agent_absent(
+    shared: House, gateway: GatewayProcess, second_gateway: GatewayProcess
+) -> None:
+    order, other = shared.order(gateway), shared.order(gateway)
+    with (
+        played(gateway.agents_url, other) as bystander,
+        played(second_gateway.agents_url, order) as newer,
+    ):
+        bystander.register()
+        with played(gateway.agents_url, order) as older:
             older.register()
             newer.register(connection=2)
-        settled = time.monotonic() + 1
-        eventually(lambda: time.monotonic() > settled)
-        assert not unseen(house, order.row.agent_id)
+        bystander.close()
+        eventually(lambda: shared.unseen(other.row.agent_id))
+        assert not shared.unseen(order.row.agent_id)
 
 
-def test_a_job_that_was_accepted_and_not_handed_over_is_handed_over_again(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+def test_a_job_that_was_accepted_and_not_handed_over_is_handed_over_again(
+    shared: House, gateway: GatewayProcess
+) -> None:
+    order = shared.order(gateway)
     job = job_of(order)
     with played(gateway.agents_url, order) as agent:
         agent.register()
         agent.expect(JobOffer)
         agent.say(JobAccepted(job))
-        house.await_state(order.row.agent_id, SpawnState.BUSY)
+        shared.await_state(order.row.agent_id, SpawnState.BUSY)
     with played(gateway.agents_url, order) as agent:
         agent.register(connection=2, job=claim_of(job, JobPhase.ACCEPTED))
         assert agent.expect(JobStart).job_id == job
 
 
-def test_an_acceptance_that_never_arrived_is_asked_for_again(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+def test_an_acceptance_that_never_arrived_is_asked_for_again(
+    shared: House, gateway: GatewayProcess
+) -> None:
+    order = shared.order(gateway)
     job = job_of(order)
     with played(gateway.agents_url, order) as agent:
         agent.register(job=claim_of(job, JobPhase.ACCEPTED))
         agent.run_job(job)
 
 
-def test_an_agent_that_lost_its_job_fails_it(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+def test_an_agent_that_lost_its_job_fails_it(shared: House, gateway: GatewayProcess) -> None:
+    order = shared.order(gateway)
     with played(gateway.agents_url, order) as agent:
         agent.register()
         agent.run_job(job_of(order))
     with played(gateway.agents_url, order) as agent:
         agent.register(connection=2)
-        house.await_job(job_of(order), "failed")
-    seen = house.client(gateway).get(f"/v1/requests/{job_of(order)}").json()
+        shared.await_job(job_of(order), "failed")
+    seen = shared.client(gateway).get(f"/v1/requests/{job_of(order)}").json()
     assert "came back without its job" in seen["reason"]
 
 
-def test_lines_repeated_after_a_return_are_kept_once(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
+def test_lines_repeated_after_a_return_are_kept_once(
+    shared: House, gateway: GatewayProcess, second_gateway: GatewayProcess
+) -> None:
+    order = shared.order(gateway)
     job = job_of(order)
     with played(gateway.agents_url, order) as agent:
         agent.register()
         agent.run_job(job)
         agent.log(job, 1, "one")
         agent.log(job, 2, "two")
-        eventually(lambda: len(gateway.lines()) == 2)
-    second = house.gateway()
-    with played(second.agents_url, order) as agent:
+        eventually(lambda: len(gateway.lines(order.row.agent_id)) == 2)
+    with played(second_gateway.agents_url, order) as agent:
         agent.register(connection=2, job=claim_of(job, JobPhase.RUNNING))
         agent.log(job, 2, "two")
         agent.log(job, 3, "three")
         agent.finish(job)
         agent.expect(JobFinishedAck)
-    assert [line["message"] for line in second.lines()] == ["three"]
-    client = house.client(second)
+    assert [line["message"] for line in second_gateway.lines(order.row.agent_id)] == ["three"]
+    client = shared.client(second_gateway)
     assert lines_of(log_of(client, job)) == ["one", "two", "three"]
     story = client.get(f"/v1/agents/{order.row.agent_id}").json()
     assert story["outcome"]["logTail"] == ["one", "two", "three"]
 
 
-def declare_dead(house: House) -> None:
-    """What the sweep does to gateways that fell silent."""
-
-    def done() -> bool:
-        with transaction(house.runtime.engine) as connection:
-            return bool(gateways.declare_dead(connection, stale_seconds=1))
-
-    eventually(done, within=15)
-    with transaction(house.runtime.engine) as connection:
-        gateways.forsake(connection)
-
-
-def test_a_gateway_that_was_frozen_takes_its_connections_back(house: House) -> None:
-    gateway = house.gateway()
-    order = house.order(gateway)
-    with played(gateway.agents_url, order) as agent:
-        agent.register()
-        agent.run_job(job_of(order))
-        gateway.signal(signal.SIGSTOP)
-        declare_dead(house)
-        assert unseen(house, order.row.agent_id)
-        gateway.signal(signal.SIGCONT)
-        eventually(lambda: not unseen(house, order.row.agent_id), within=15)
-        agent.finish(job_of(order))
-        agent.expect(JobFinishedAck)
-    assert house.job_state(job_of(order)) == "succeeded"
-
-
-def test_a_gateway_that_was_frozen_lets_go_of_agents_that_went_elsewhere(house: House) -> None:
-    first, second = house.gateway(), house.gateway()
-    order = house.order(first)
-    with played(first.agents_url, order) as older, played(second.agents_url, order) as newer:
-        older.register()
-        first.signal(signal.SIGSTOP)
-        newer.register(connection=2)
-        with transaction(house.runtime.engine) as connection:
-            connection.exec_driver_sql(
-                "UPDATE gateways SET dead_at = clock_timestamp() WHERE incarnation ="
-                " (SELECT incarnation FROM gateways ORDER BY started_at LIMIT 1)"
-            )
-        first.signal(signal.SIGCONT)
-        assert older.closed(within=20) == CloseCode.REFUSED_FOR_NOW
-        assert not unseen(house, order.row.agent_id)
-
-
-def test_wake_ups_lost_with_redis_are_made_good_by_the_poll(house: House) -> None:
-    gateway = house.gateway(environment={"KICI_LOCK_REDIS_URL": "redis://127.0.0.1:1/0"})
-    order = house.order(gateway, "sleep", "300")
-    client = house.client(gateway)
-    agent = house.agent(order, gateway)
-    house.await_job(job_of(order), "running")
-    client.post(f"/v1/requests/{job_of(order)}/cancel")
-    assert agent.exit_code() == 0
-    house.await_job(job_of(order), "cancelled")
-
-
-def register_ack_of(gateway: GatewayProcess, house: House) -> RegisterAck:
-    order = house.order(gateway)
-    with played(gateway.agents_url, order) as agent:
-        agent.say(agent.greeting())
-        ack = agent.expect(RegisterAck)
-        agent.say(ConfigAck())
-        return ack
-
-
-def test_an_agent_is_told_its_scaler_and_that_a_job_comes(house: House) -> None:
-    ack = register_ack_of(house.gateway(), house)
+def test_an_agent_is_told_its_scaler_and_that_a_job_comes(
+    shared: House, gateway: GatewayProcess
+) -> None:
+    with played(gateway.agents_url, shared.order(gateway)) as agent:
+        ack = agent.register()
     assert ack.pending_dispatch
     assert ack.scaler_managed
     assert not ack.warm_pool

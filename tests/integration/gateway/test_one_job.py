@@ -32,13 +32,12 @@ def test_output_goes_to_the_log_system_and_is_kept_with_the_outcome(
     order = shared.order(gateway, *TWO_LINES)
     assert shared.agent(order, gateway).exit_code() == 0
 
-    mine = {"agentId": order.row.agent_id}.items()
-    eventually(lambda: sum(mine <= line.items() for line in gateway.lines()) == 2)
+    eventually(lambda: len(gateway.lines(order.row.agent_id)) == 2)
     origin = {
         "service": "agent", "agentId": order.row.agent_id, "jobId": job_of(order),
         "runId": f"run-of-{job_of(order)}", "logsSource": "bare-metal",
     }  # fmt: skip
-    assert [line for line in gateway.lines() if mine <= line.items()] == [
+    assert gateway.lines(order.row.agent_id) == [
         {"level": "info", "message": "hello", **origin},
         {"level": "warn", "x": 1, **origin},
     ]
