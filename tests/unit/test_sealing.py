@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kici_scaler.sealing import (
@@ -30,6 +30,7 @@ from kici_scaler.sealing import (
 KEYS = SealingKeys((generate_key(), generate_key()))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2000))
 def test_what_was_sealed_opens(plaintext: bytes) -> None:
     for key in KEYS.keys:
