@@ -217,14 +217,19 @@ def test_it_cannot_be_written(rows: Rows, what: str) -> None:
         attempt(rows)
 
 
+HELD = (
+    "config_revisions", "scaler_states", "settings", "duties", "observation", "audit", "machines",
+    "gateways", "scale_requests", "spawns", "agents", "agent_tokens", "outcomes", "events",
+    "api_keys",
+)  # fmt: skip
+"""The tables whose every constraint has an attempt here; a new table belongs among them."""
+
 _CONSTRAINTS = """
-    SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace
-      AND contype IN ('c', 'f', 'p', 'u') AND conrelid::regclass::text <> 'alembic_version'
+    SELECT conname FROM pg_constraint
+    WHERE contype IN ('c', 'f', 'p', 'u') AND conrelid::regclass::text = ANY(:tables)
     UNION
     SELECT indexrelid::regclass::text FROM pg_index
-    WHERE indisunique AND indrelid::regclass::text IN
-        (SELECT tablename FROM pg_tables WHERE schemaname = 'public')
-      AND indrelid::regclass::text <> 'alembic_version'
+    WHERE indisunique AND indrelid::regclass::text = ANY(:tables)
 """
 
 BY_CONSTRUCTION = {"config_revisions_pkey", "events_pkey", "audit_pkey"}
@@ -233,7 +238,7 @@ BY_CONSTRUCTION = {"config_revisions_pkey", "events_pkey", "audit_pkey"}
 
 def test_every_constraint_has_an_attempt_against_it(rows: Rows) -> None:
     known = set(ATTEMPTS) | {constraint for constraint, _ in MORE.values()} | BY_CONSTRUCTION
-    found = {str(row[0]) for row in rows.all(_CONSTRAINTS)}
+    found = {str(row[0]) for row in rows.all(_CONSTRAINTS, tables=list(HELD))}
     assert found - known == set()
 
 
