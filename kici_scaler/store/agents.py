@@ -197,15 +197,25 @@ class Errand:
     destroy_reason: str | None
 
 
+# What is owed is few, whom it may be owed to are many: so it starts from the former, each
+# kind by an index of its own.
 _ERRANDS = """
-    SELECT a.agent_id, a.connection_number, s.state, s.job_id, s.run_id, r.cancel_reason,
-           s.destroy_reason
-    FROM agents a JOIN spawns s ON s.agent_id = a.spawn_id
-    LEFT JOIN scale_requests r ON r.job_id = s.job_id
+    WITH owed AS (
+        SELECT agent_id, state, job_id, run_id, destroy_reason,
+               CAST(NULL AS text) AS cancel_reason
+        FROM spawns WHERE state = 'idle' AND job_id IS NOT NULL
+        UNION ALL
+        SELECT agent_id, state, job_id, run_id, destroy_reason, NULL
+        FROM spawns WHERE state IN ('destroying', 'quarantined')
+        UNION ALL
+        SELECT s.agent_id, s.state, s.job_id, s.run_id, s.destroy_reason, r.cancel_reason
+        FROM scale_requests r JOIN spawns s ON s.job_id = r.job_id AND s.state = 'busy'
+        WHERE r.cancel_reason IS NOT NULL AND r.finished_at IS NULL
+    )
+    SELECT a.agent_id, a.connection_number, o.state, o.job_id, o.run_id, o.cancel_reason,
+           o.destroy_reason
+    FROM owed o JOIN agents a ON a.spawn_id = o.agent_id
     WHERE a.gateway = :gateway AND a.unseen_since IS NULL
-      AND ((s.state = 'idle' AND s.job_id IS NOT NULL)
-           OR s.state IN ('destroying', 'quarantined')
-           OR (s.state = 'busy' AND r.cancel_reason IS NOT NULL))
 """
 _ERRANDS_OF_ALL = sql(_ERRANDS)
 _ERRANDS_OF_SOME = sql(f"{_ERRANDS} AND a.agent_id = ANY(:agents)", "agents")
