@@ -18,9 +18,9 @@ from kici_scaler.gateway.session import Session, Sessions
 from kici_scaler.gateway.threads import Threads
 from kici_scaler.sealing import SealingKeys
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.engine import DatabaseUnreachable
+from kici_scaler.store.engine import Contended, DatabaseUnreachable
 
-TRANSIENT = (DatabaseUnreachable, OperationalError)
+TRANSIENT = (DatabaseUnreachable, Contended, OperationalError)
 """What passes by itself: an unreachable database, a lock not got in time, a deadlock."""
 
 

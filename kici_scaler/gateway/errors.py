@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from kici_scaler.errors import Conflict, InvalidInput, KiciError, NotFound, Unavailable
-from kici_scaler.store.section import Contended
+from kici_scaler.store.engine import Contended
 
 RETRY_SECONDS = 2
 """What `Retry-After` says when a server behind the gateway is away."""
