@@ -11,6 +11,7 @@ from config.celery_settings import (
     BEAT_INTERVAL,
     CONTROL_KIND,
     HOUSEKEEPING,
+    WARM,
     celery_configuration,
 )
 from config.logs import configure_logging
@@ -21,11 +22,26 @@ from tasks import process
 
 log = structlog.get_logger(__name__)
 
+FILL_INTERVAL = 30.0
+"""Seconds between looks at the warm pools; whatever takes an agent has them looked at sooner."""
+
 app = Celery("kici-scaler", set_as_current=False)
 app.conf.update(
     celery_configuration(settings().redis_url.get_secret_value(), "kici-worker"),
-    imports=("tasks.request", "tasks.admit", "tasks.sweep", "tasks.backend"),
+    imports=(
+        "tasks.request",
+        "tasks.admit",
+        "tasks.warm",
+        "tasks.sweep",
+        "tasks.backend",
+        "tasks.config",
+    ),
     beat_schedule={
+        task_names.WARM_FILL: {
+            "task": task_names.WARM_FILL,
+            "schedule": FILL_INTERVAL,
+            "options": {"queue": WARM, "ignore_result": True},
+        },
         task_names.SWEEP_DUE: {
             "task": task_names.SWEEP_DUE,
             "schedule": BEAT_INTERVAL,
@@ -60,6 +76,7 @@ def _open_worker(**_: object) -> None:
 
 @signals.beat_init.connect
 def _beat_is_ready(**_: object) -> None:
+    process.runtime().hints.fill()
     _say_ready()
 
 

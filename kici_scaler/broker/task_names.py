@@ -8,6 +8,8 @@ REQUEST_SCALE: Final = "request_scale"
 REQUEST_SCALE_MANY: Final = "request_scale_many"
 CANCEL_REQUEST: Final = "cancel_request"
 ADMIT_WAITING: Final = "admit.waiting"
+WARM_FILL: Final = "warm.fill"
+RELOAD_CONFIG: Final = "reload_config"
 SWEEP_DUE: Final = "sweep.due"
 SWEEP_RETENTION: Final = "sweep.retention"
 

@@ -62,8 +62,16 @@ def check(path: File, directory: DropIns = None, as_json: AsJson = False) -> Non
 def show(path: File, directory: DropIns = None, as_json: AsJson = False) -> None:
     """Print the configuration as it counts: drop-ins merged, defaults filled in.
 
-    Example: kici-scaler config show scalers.yaml
+    A number instead of a path means an accepted revision, asked of the gateway.
+
+    Example: kici-scaler config show scalers.yaml; kici-scaler config show 7
     """
+    if path.name.isdigit() and not path.exists():
+        # Imported only now: checking a file needs no server and no client.
+        from kici_scaler.cli.reload import show_revision
+
+        show_revision(int(path.name), as_json=as_json)
+        return
     loaded = load_or_end(path, directory, as_json=as_json)
     if as_json:
         print_json(loaded.document)

@@ -14,9 +14,12 @@ from kici_scaler.cli import (
     explain,
     failures,
     keys,
+    reload,
     request,
     requests,
     roles,
+    scalers,
+    settings,
     status,
     up,
 )
@@ -58,6 +61,10 @@ app.add_typer(requests.app, name="requests")
 app.add_typer(agents.app, name="agents")
 app.add_typer(drain.app, name="drain")
 app.add_typer(config.app, name="config")
+reload.register(app, config.app)
+app.add_typer(settings.app, name="settings")
+app.add_typer(scalers.app, name="scalers")
+app.add_typer(scalers.machines, name="machines")
 app.add_typer(keys.app, name="keys")
 app.command()(explain.explain)
 

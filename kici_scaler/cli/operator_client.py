@@ -71,6 +71,14 @@ class OperatorClient:
         """
         return self._ask.json("GET", _address(path, query), within=self._within)
 
+    def put(self, path: str, body: Mapping[str, object]) -> Any:
+        """Ask for a state that may safely be asked for twice; raises like `post`."""
+        return self._ask.json("PUT", path, within=self._within, body=dict(body))
+
+    def delete(self, path: str) -> Any:
+        """Ask for something to be gone; raises like `post`."""
+        return self._ask.json("DELETE", path, within=self._within)
+
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Any:
         """Ask for a change that may safely be asked for twice; its JSON answer.
 

@@ -14,9 +14,11 @@ from kici_scaler.errors import KiciError
 from kici_scaler.gateway import (
     routes_agents,
     routes_cluster,
+    routes_config,
     routes_health,
     routes_logs,
     routes_requests,
+    routes_settings,
     routes_status,
 )
 from kici_scaler.gateway.access import Access
@@ -25,6 +27,7 @@ from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.errors import ErrorAnswer, HttpError, http_error, try_later
 from kici_scaler.gateway.gate import Gate
 from kici_scaler.gateway.life import Life
+from kici_scaler.gateway.scaler_files import ScalerFiles
 
 _FAILURES = {
     status: {"model": ErrorAnswer, "description": why}
@@ -40,7 +43,7 @@ _FAILURES = {
 _NAMES = {404: "not-found", 405: "method-not-allowed"}
 
 
-def make_http(gateway: Gateway, life: Life) -> FastAPI:
+def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> FastAPI:
     """The HTTP interface alone, without its gate."""
     app = FastAPI(
         title="kici-scaler gateway",
@@ -52,6 +55,7 @@ def make_http(gateway: Gateway, life: Life) -> FastAPI:
     )
     app.state.gateway = gateway
     app.state.life = life
+    app.state.scaler_files = files or ScalerFiles()
     for router in (
         routes_health.router,
         routes_logs.router,
@@ -60,6 +64,8 @@ def make_http(gateway: Gateway, life: Life) -> FastAPI:
         routes_status.metrics_router,
         routes_agents.router,
         routes_cluster.router,
+        routes_config.router,
+        routes_settings.router,
     ):
         app.include_router(router)
     app.add_exception_handler(KiciError, _on_error)
@@ -70,9 +76,9 @@ def make_http(gateway: Gateway, life: Life) -> FastAPI:
     return app
 
 
-def make_app(gateway: Gateway, life: Life) -> ASGIApp:
+def make_app(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> ASGIApp:
     """Everything that this process serves."""
-    http = Gate(make_http(gateway, life), Access(gateway))
+    http = Gate(make_http(gateway, life, files), Access(gateway))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":

@@ -8,12 +8,14 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from kici_scaler.domain.reload import ReloadPlan
+from kici_scaler.domain.reload import Change, ReloadPlan
 from kici_scaler.gateway.access import AsOperator
 from kici_scaler.gateway.models import Shape
+from kici_scaler.gateway.scaler_files import ItsFiles, ScalerFiles
 from kici_scaler.gateway.wiring import TheGateway
-from kici_scaler.service import reload, reload_own
+from kici_scaler.service import reload
 from kici_scaler.service.reload import Reloaded
+from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.revisions import RevisionRow
 
 router = APIRouter(prefix="/v1/config", tags=["configuration"])
@@ -104,18 +106,21 @@ class RevisionDocument(Shape):
 
 @router.post("/reload")
 async def reload_config(
-    body: ReloadBody, gateway: TheGateway, caller: AsOperator
+    body: ReloadBody, gateway: TheGateway, files: ItsFiles, caller: AsOperator
 ) -> ReloadAnswer:
     """Take a configuration over whole, or refuse it whole."""
-    done = await gateway.threads.http(
-        reload_own.reload,
-        gateway.runtime,
-        document=body.document,
-        source=body.source,
-        only_plan=body.plan,
-        author=caller.actor,
-    )
+    done = await gateway.threads.http(_reload, gateway.runtime, body, files, caller.actor)
     return ReloadAnswer.of(done)
+
+
+def _reload(runtime: Runtime, body: ReloadBody, files: ScalerFiles, author: str) -> Reloaded:
+    if body.document is not None:
+        candidate = reload.of_document(runtime.engine, body.document, body.source)
+    else:
+        candidate = files.read(runtime.engine)
+    if body.plan:
+        return reload.plan(runtime.engine, candidate)
+    return reload.apply(runtime, candidate, author=author)
 
 
 @router.get("/revisions")
@@ -123,7 +128,7 @@ async def history(
     gateway: TheGateway, _: AsOperator, limit: Annotated[int, Query(ge=1, le=1_000)] = 50
 ) -> RevisionList:
     """What was accepted, when, and from whom."""
-    rows = await gateway.threads.http(reload_own.history, gateway.runtime, limit=limit)
+    rows = await gateway.threads.http(reload.history, gateway.runtime.engine, limit)
     return RevisionList(revisions=[RevisionView.of(row) for row in rows])
 
 
@@ -132,7 +137,7 @@ async def one(
     revision: Annotated[int, Path(ge=1)], gateway: TheGateway, _: AsOperator
 ) -> RevisionDocument:
     """A configuration in full."""
-    document, plan = await gateway.threads.http(reload_own.shown, gateway.runtime, revision)
+    document, plan = await gateway.threads.http(reload.shown, gateway.runtime.engine, revision)
     return RevisionDocument(
         id=revision,
         document=dict(document),
@@ -163,5 +168,5 @@ def _changes(plan: ReloadPlan) -> list[ScalerChange]:
     ]
 
 
-def _sentence(change: Any) -> str:
+def _sentence(change: Change) -> str:
     return f"{change.field}: {change.old} -> {change.new}"

@@ -25,6 +25,7 @@ from kici_scaler.errors import InvalidInput, Unavailable
 from kici_scaler.gateway.app import make_app
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.life import Life
+from kici_scaler.gateway.scaler_files import ScalerFiles, reload_on_hangup
 from kici_scaler.gateway.threads import DATABASE_SESSIONS
 from kici_scaler.sealing import SealingKeys, load_keys
 from kici_scaler.service.runtime import NoMutex, Runtime
@@ -80,7 +81,9 @@ async def _serve(
     gateway = Gateway(runtime, keys, stream)
     life = Life(gateway, settings.mutex_url)
     await life.begin()
-    server = _Server(_configuration(make_app(gateway, life)), life, settings.ready_file)
+    files = ScalerFiles(settings.scaler_config_path, settings.scaler_config_dir)
+    reload_on_hangup(gateway, files)
+    server = _Server(_configuration(make_app(gateway, life, files)), life, settings.ready_file)
     try:
         await server.serve([listener])
     finally:

@@ -58,7 +58,10 @@ def load(path: Path, directory: Path | None = None) -> LoadedFile:
         InvalidScalerFile: with every mistake of every file.
         UnreadableScalerFile: one of them, or the folder, cannot be read.
     """
-    merged = _merged(path, directory)
+    return _loaded(_merged(path, directory))
+
+
+def _loaded(merged: Merged) -> LoadedFile:
     file = _validated(merged)
     document = effective_document(file)
     cluster = to_cluster(file)
@@ -70,6 +73,15 @@ def load(path: Path, directory: Path | None = None) -> LoadedFile:
         warnings=tuple(_in_order(merged, [*merged.warnings, *found])),
         files=merged.files,
     )
+
+
+def load_document(document: Mapping[str, object], name: str) -> LoadedFile:
+    """Checks a configuration that arrives as data, by every rule that files are checked by.
+
+    Raises:
+        InvalidScalerFile: with every mistake; `name` stands where a file's name would.
+    """
+    return _loaded(merge(Source(name, document, {}, 0), []))
 
 
 def cluster_from_document(document: Mapping[str, object]) -> Cluster:

@@ -9,7 +9,7 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
@@ -17,19 +17,19 @@ from sqlalchemy import Connection
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.admission import (
     Admit,
-    Decision,
+    Bind,
+    Deciding,
     MachineView,
     Refuse,
     Restraint,
     Situation,
     backoff_restraint,
-    decide,
 )
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import revisions
+from kici_scaler.service import revisions, warm_pools, warm_serving
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
@@ -39,6 +39,7 @@ from kici_scaler.store import scaler_states, section, settings, spawns
 from kici_scaler.store.bulk import sql
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.scaler_states import ScalerStanding
+from kici_scaler.store.warm import Bound
 
 PASS_SECONDS = 2.0
 PER_SCALER = 500
@@ -48,9 +49,36 @@ PER_SCALER = 500
 class Pass:
     """What one admission pass did."""
 
-    admitted: int
-    refused: int
-    places: frozenset[Place]
+    admits: tuple[Admit, ...] = ()
+    bound: tuple[Bound, ...] = ()
+    """Jobs that ready agents were given."""
+    overtaken: int = 0
+    """Jobs whose ready agent somebody else had just taken or ended; they are decided again."""
+    refused: int = 0
+    stirs_pools: bool = False
+    """A warm pool lost an agent, or may have to make room."""
+
+    @property
+    def admitted(self) -> int:
+        """How many agents were reserved."""
+        return len(self.admits)
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """Where they are to be started."""
+        return frozenset(Place(each.scaler.type.value, each.machine_id) for each in self.admits)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one pass in the section works on; `deciding` counts what it gives out."""
+
+    connection: Connection
+    owner: str
+    revision: revisions.Revision
+    windows: Windows
+    situation: Situation
+    deciding: Deciding
 
 
 def run_pass(runtime: Runtime) -> Pass:
@@ -70,43 +98,88 @@ def run_pass(runtime: Runtime) -> Pass:
 
 
 def announce(runtime: Runtime, done: Pass) -> None:
-    """Hint the workers that can start what was reserved."""
-    if done.places:
+    """Hint the gateways that offer a job, and the workers that start what was reserved."""
+    if done.bound:
+        runtime.hints.wake_gateways([(each.gateway, each.agent_id) for each in done.bound])
+    if done.admits:
         runtime.hints.step(Step.START, done.places)
+    if done.overtaken:
+        runtime.hints.admit()
+    if done.stirs_pools:
+        runtime.hints.fill(soon=True)
 
 
 def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str] = ()) -> Pass:
     """Inside the section: lock waiting requests, count, decide, write. Sends nothing."""
     revision = revisions.active(connection)
+    waiting = lock_waiting(connection, revision, job_ids)
+    if not waiting:
+        return Pass()
+    return decide_waiting(moment_of(connection, owner, revision, waiting), waiting)
+
+
+def lock_waiting(
+    connection: Connection, revision: revisions.Revision, job_ids: Sequence[str] = ()
+) -> list[Waiting]:
+    """The requests that may be decided now, most urgent first."""
     names = [scaler.name for scaler in revision.cluster.scalers]
-    waiting = request_rows.lock_waiting(
+    return request_rows.lock_waiting(
         connection, job_ids=job_ids, scalers=["", *names], per_scaler=PER_SCALER
     )
-    if not waiting:
-        return Pass(0, 0, frozenset())
+
+
+def moment_of(
+    connection: Connection, owner: str, revision: revisions.Revision, waiting: Sequence[Waiting]
+) -> Moment:
+    """Count everything; ready agents only where somebody waits for one."""
     windows = settings.windows(connection)
     situation = situation_of(connection, revision, windows)
-    decisions = decide(waiting, situation)
-    admitted = [each for each in decisions if isinstance(each, Admit)]
+    if waiting:
+        ready = warm_pools.ready(connection, revision, situation, most=len(waiting))
+        situation = replace(situation, ready=ready)
+    return Moment(connection, owner, revision, windows, situation, Deciding(situation))
+
+
+def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
+    """Give out agents and write why the others wait."""
+    connection, revision = moment.connection, moment.revision
+    decisions = moment.deciding.decide(waiting)
+    admits = [each for each in decisions if isinstance(each, Admit)]
+    binds = [each for each in decisions if isinstance(each, Bind)]
     refused = [each for each in decisions if isinstance(each, Refuse)]
-    if admitted:
-        rows = Reservations(
-            situation, revision.id, owner, windows, settings.spawn_timeouts(connection)
-        )
-        reserve(
-            connection,
-            [
-                rows.row(each.scaler, each.label_set, each.machine_id, each.shape, each.request)
-                for each in admitted
-            ],
-            hint_after=windows.hint_after_seconds,
-        )
-        request_rows.assign(
-            connection, ((each.request.job_id, each.scaler.name) for each in admitted)
-        )
-    _write_reasons(connection, refused)
+    bound = warm_serving.bind(connection, binds, offer_seconds=moment.windows.offer_timeout_seconds)
+    if admits:
+        _reserve(moment, admits)
+    is_news = _write_reasons(connection, refused)
     reached("admit.reserved")
-    return Pass(len(admitted), len(refused), _places(admitted))
+    return Pass(
+        admits=tuple(admits),
+        bound=tuple(bound),
+        overtaken=len(binds) - len(bound),
+        refused=len(refused),
+        stirs_pools=bool(bound) or (is_news and warm_pools.keeps_any(revision.cluster)),
+    )
+
+
+def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
+    connection, windows = moment.connection, moment.windows
+    rows = Reservations(
+        moment.situation,
+        moment.revision.id,
+        moment.owner,
+        windows,
+        settings.spawn_timeouts(connection),
+    )
+    reserve(
+        connection,
+        [
+            rows.row(each.scaler, each.label_set, each.machine_id, each.shape, each.request)
+            for each in admits
+        ],
+        hint_after=windows.hint_after_seconds,
+    )
+    request_rows.assign(connection, ((each.request.job_id, each.scaler.name) for each in admits))
+    warm_serving.count_misses(connection, moment.revision.cluster, admits)
 
 
 def situation_of(
@@ -175,8 +248,11 @@ def _restraints(connection: Connection, windows: Windows) -> dict[str, Restraint
     return restraints
 
 
-def _write_reasons(connection: Connection, refused: Sequence[Refuse]) -> None:
-    """Only what changed is written, so a long queue costs nothing while nothing changes."""
+def _write_reasons(connection: Connection, refused: Sequence[Refuse]) -> bool:
+    """Only what changed is written, so a long queue costs nothing while nothing changes.
+
+    Returns whether anything did.
+    """
     standings = [
         request_rows.Standing(
             each.request.job_id,
@@ -190,6 +266,7 @@ def _write_reasons(connection: Connection, refused: Sequence[Refuse]) -> None:
     ]
     if standings:
         request_rows.record_reasons(connection, standings)
+    return bool(standings)
 
 
 def _differs(refuse: Refuse, request: Waiting) -> bool:
@@ -197,12 +274,4 @@ def _differs(refuse: Refuse, request: Waiting) -> bool:
         request.wait_code,
         request.wait_reason,
         request.routed_scaler,
-    )
-
-
-def _places(admitted: Sequence[Decision]) -> frozenset[Place]:
-    return frozenset(
-        Place(each.scaler.type.value, each.machine_id)
-        for each in admitted
-        if isinstance(each, Admit)
     )

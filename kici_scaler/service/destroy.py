@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import revisions
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import endings, requests, settings
+from kici_scaler.store import endings, settings, warm_books
 from kici_scaler.store.endings import TakenDestroy
 from kici_scaler.store.engine import transaction
 
@@ -71,9 +71,11 @@ def confirm(
             exit_cause=exit_cause,
             log_tail=log_tail,
         )
-        waiting = gone and requests.any_waiting(connection)
-    if waiting:
+        wishes = warm_books.wishes(connection) if gone else warm_books.Wishes()
+    if wishes.requests_wait:
         runtime.hints.admit(soon=True)
+    if wishes.pools_short:
+        runtime.hints.fill(soon=True)
     return gone
 
 

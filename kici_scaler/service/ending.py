@@ -12,11 +12,22 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.scalers import BackendType
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
+from kici_scaler.service import teardown
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, endings, events, outcomes, request_ends, scaler_states, tokens
+from kici_scaler.store import (
+    agents,
+    endings,
+    events,
+    outcomes,
+    request_ends,
+    scaler_states,
+    tokens,
+    warm_books,
+)
 from kici_scaler.store.endings import Ended
 from kici_scaler.store.events import EventType, NewEvent
 
@@ -75,6 +86,9 @@ def end(
     if ids:
         outcomes.record(connection, ids, failed=failed, log_tail=log_tail)
         tokens.revoke(connection, ids)
+    provisions = [each.agent_id for each in begun if each.backend_type == BackendType.EVENT]
+    if provisions:
+        teardown.begin(connection, provisions, reason=reason, windows=windows)
     requeued = _part_with_jobs(connection, ended, why)
     if failed:
         events.record(
@@ -130,6 +144,9 @@ def _part_with_jobs(connection: Connection, ended: Sequence[Ended], why: str) ->
     jobs = [each.job_id for each in ended if each.job_id is not None]
     if not jobs:
         return False
+    offered = [each.agent_id for each in ended if each.was is S.IDLE and each.job_id is not None]
+    if offered:
+        warm_books.count_lost(connection, offered)
     bereaved = request_ends.bereave(connection, jobs, cause=why)
     agent_of = {each.job_id: each.agent_id for each in ended}
     events.record(

@@ -9,10 +9,11 @@ from kici_scaler.store.machines import Announcement
 
 
 def announce(runtime: Runtime, machine: Announcement) -> None:
-    """Say what this machine is and that it takes work; wakes requests that waited for one."""
+    """Say what this machine is and that it takes work; wakes whoever waited for one."""
     with transaction(runtime.engine) as connection:
         machines.announce(connection, machine)
     runtime.hints.admit(soon=True)
+    runtime.hints.fill(soon=True)
 
 
 def beat(runtime: Runtime, machine: Announcement, *, holds_leases: bool) -> None:

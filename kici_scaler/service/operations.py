@@ -19,6 +19,7 @@ def set_draining(runtime: Runtime, draining: bool, *, actor: str) -> None:
         audit.record(connection, actor, "drain", "cluster", {"draining": draining})
     if not draining:
         runtime.hints.admit()
+        runtime.hints.fill()
 
 
 def is_draining(runtime: Runtime) -> bool:
@@ -50,5 +51,6 @@ def set_machine_draining(runtime: Runtime, machine_id: str, draining: bool, *, a
         )
         audit.record(connection, actor, "machine-drain", machine_id, {"draining": draining})
     ending.announce(runtime, effects)
+    runtime.hints.fill()
     if not draining:
         runtime.hints.admit()

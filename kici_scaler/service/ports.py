@@ -40,6 +40,9 @@ class Hints(Protocol):
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
+    def fill(self, *, soon: bool = False) -> None:
+        """Warm pools may be filled; `soon` collects several wishes into one pass."""
+
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
         """Gateways (incarnation, agent id) have something to tell an agent."""
 
@@ -61,6 +64,9 @@ class NoHints:
         return None
 
     def admit(self, *, soon: bool = False) -> None:
+        return None
+
+    def fill(self, *, soon: bool = False) -> None:
         return None
 
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:

@@ -15,10 +15,22 @@ from enum import StrEnum
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.spawn import CAN_REGISTER, ENDING, SpawnState
+from kici_scaler.domain.prespawned import is_prespawned
+from kici_scaler.domain.scalers import BackendType
+from kici_scaler.domain.spawn import BEFORE_REGISTRATION, CAN_REGISTER, ENDING, SpawnState
+from kici_scaler.service import rearm
 from kici_scaler.service.reservations import AGENT_ID_PREFIX
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, events, gateways, outcomes, scaler_states, settings, tokens
+from kici_scaler.store import (
+    agents,
+    events,
+    gateways,
+    outcomes,
+    scaler_states,
+    settings,
+    teardowns,
+    tokens,
+)
 from kici_scaler.store.agents import SpawnFacts
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
@@ -67,6 +79,16 @@ class Welcome:
     run_id: str | None
     spawn: SpawnFacts | None
 
+    @property
+    def is_newly_ready(self) -> bool:
+        """Whether an agent started ahead of demand has just come: somebody may wait for it."""
+        spawn = self.spawn
+        return (
+            spawn is not None
+            and is_prespawned(warm=spawn.warm, job_id=spawn.job_id)
+            and spawn.state in BEFORE_REGISTRATION
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -85,6 +107,8 @@ def register(runtime: Runtime, gateway: str, hello: Hello) -> Welcome | Refused:
     with transaction(runtime.engine) as connection:
         answer = _judge(connection, gateway, hello)
     reached("register.committed")
+    if isinstance(answer, Welcome) and answer.is_newly_ready:
+        runtime.hints.fill(soon=True)
     return answer
 
 
@@ -106,6 +130,7 @@ def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refu
 
 def _unknown(connection: Connection, hello: Hello) -> Refused:
     if hello.agent_id.startswith(AGENT_ID_PREFIX):
+        rearm.on_sign_of_life(connection, hello.agent_id)
         return Refused(
             Refusal.UNOWNED, f"no live spawn stands for {hello.agent_id}; it should end itself"
         )
@@ -158,6 +183,9 @@ def _adopt(
     if spawn.state in (SpawnState.SPAWNING, SpawnState.BOOTING):
         outcomes.record(connection, [hello.agent_id])
         scaler_states.clear_failures(connection, spawn.scaler)
+        if spawn.backend_type == BackendType.EVENT:
+            why = "not needed any more: its agent registered"
+            teardowns.call_off_scale_ups(connection, [hello.agent_id], why=why)
         events.record(
             connection,
             [NewEvent(EventType.CONNECTING, hello.agent_id, spawn.job_id, spawn.run_id,

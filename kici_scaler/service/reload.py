@@ -20,12 +20,13 @@ from kici_scaler.domain.reload import Bucket, ReloadPlan, plan_reload
 from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.errors import Conflict, InvalidInput
-from kici_scaler.scalers_file import LoadedFile, load
-from kici_scaler.service import ending, revisions
+from kici_scaler.scalers_file import LoadedFile, load, load_document
+from kici_scaler.service import ending, fill, revisions
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import audit, retiring, section, settings
 from kici_scaler.store import revisions as revision_rows
 from kici_scaler.store.engine import transaction
+from kici_scaler.store.revisions import RevisionRow
 
 SECTION_SECONDS = 10.0
 """A reload may wait longer for its turn than an admission; it holds the lock as briefly."""
@@ -53,6 +54,7 @@ class Candidate:
 
     @classmethod
     def of(cls, loaded: LoadedFile, source: str, expected: int | None = None) -> Candidate:
+        """From a file that was read."""
         warnings = tuple(str(each) for each in loaded.warnings)
         return cls(loaded.document, loaded.digest, loaded.cluster, source, warnings, expected)
 
@@ -78,6 +80,37 @@ def read(engine: Engine, path: Path, directory: Path | None = None) -> Candidate
     with transaction(engine) as connection:
         expected = revision_rows.active_id(connection)
     return Candidate.of(load(path, directory), str(path), expected)
+
+
+def of_document(engine: Engine, document: Mapping[str, object], source: str) -> Candidate:
+    """Validate a configuration that arrived as data, to be planned against what is active now.
+
+    Raises:
+        InvalidScalerFile: nothing changed.
+    """
+    with transaction(engine) as connection:
+        expected = revision_rows.active_id(connection)
+    return Candidate.of(load_document(document, source), source, expected)
+
+
+def history(engine: Engine, limit: int = 50) -> list[RevisionRow]:
+    """Accepted configurations, newest first."""
+    with transaction(engine) as connection:
+        return revision_rows.history(connection, limit)
+
+
+def shown(engine: Engine, revision_id: int) -> tuple[Mapping[str, object], ReloadPlan]:
+    """A configuration in full, and what it changed from the one accepted before it.
+
+    Raises:
+        NotFound: there is no such revision.
+    """
+    with transaction(engine) as connection:
+        document = revision_rows.document(connection, revision_id)
+        after = revisions.by_id(connection, revision_id).cluster
+        earlier = revision_rows.before(connection, revision_id)
+        before = Cluster() if earlier is None else revisions.by_id(connection, earlier).cluster
+    return document, plan_reload(before, after)
 
 
 def plan(engine: Engine, candidate: Candidate) -> Reloaded:
@@ -118,6 +151,9 @@ def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
         removed = planned.named(Bucket.REMOVED)
         drained = retiring.live_counts(connection, removed)
         effects = _let_go(connection, removed, current.id)
+        effects += fill.trim_for_reload(
+            connection, current, revisions.Revision(revision_id, candidate.cluster)
+        )
         retiring.take_back(connection, [each.name for each in candidate.cluster.scalers])
         audit.record(
             connection,
@@ -129,6 +165,7 @@ def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
     for each in effects:
         ending.announce(runtime, each)
     runtime.hints.admit()
+    runtime.hints.fill()
     return Reloaded(revision_id, planned, candidate.warnings, applied=True, drained=drained)
 
 

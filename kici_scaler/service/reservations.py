@@ -51,8 +51,9 @@ class Reservations:
         machine_id: str | None,
         shape: Shape,
         request: Waiting | None,
+        digest: str | None = None,
     ) -> NewSpawn:
-        """A spawn for a request, or a warm one."""
+        """A spawn for a request, or (None) one ahead of demand, with what it is made from."""
         its = self._offer(scaler, label_set, machine_id)
         org = None if request is None else request.org
         return NewSpawn(
@@ -81,6 +82,7 @@ class Reservations:
             run_id=None if request is None else request.run_id,
             org=org,
             owner=self.owner,
+            label_set_digest=digest,
         )
 
     def _offer(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Offer:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
+    claims,
+    delivery_views,
     duties,
     events,
     gateways,
@@ -34,6 +36,10 @@ def forget(runtime: Runtime) -> Mapping[str, int] | None:
                 connection, older_seconds=windows.request_retention_seconds
             ),
             "events": events.purge(connection, older_seconds=windows.event_retention_seconds),
+            "claims": claims.purge(connection, older_seconds=windows.claim_retention_seconds),
+            "deliveries": delivery_views.purge(
+                connection, older_seconds=windows.outcome_retention_seconds
+            ),
             "tokens": tokens.purge_expired(connection),
             "scalers": len(retiring.forget_gone(connection)),
             "gateways": gateways.purge(connection, older_seconds=GATEWAY_RETENTION_SECONDS),

@@ -18,11 +18,11 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import ending
+from kici_scaler.service import deliver, ending
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import due as due_rows
 from kici_scaler.store import (
+    claims,
     duties,
     endings,
     gateways,
@@ -31,17 +31,16 @@ from kici_scaler.store import (
     requests,
     settings,
 )
+from kici_scaler.store import due as due_rows
 from kici_scaler.store.due import DueRow
 from kici_scaler.store.engine import is_disconnect, transaction
-from kici_scaler.store.observation import Observation
+from kici_scaler.store.observation import LONGEST_GAP_SECONDS, Observation
 
 log = structlog.get_logger(__name__)
 
 DUTY = "sweep"
 INTERVAL_SECONDS = 1.0
 BATCH = 500
-LONGEST_GAP_SECONDS = 30.0
-"""A sweep that was away longer than this has not observed; it condemns nothing that tick."""
 _STEPS = {Look.START: Step.START, Look.DESTROY: Step.DESTROY}
 
 
@@ -78,6 +77,7 @@ def sweep(runtime: Runtime) -> Swept:
             machine_stale_seconds=windows.machine_stale_seconds,
         )
         reached("sweep.picked")
+        owed = deliver.look_for_due(connection, windows, most=BATCH)
         waiting = requests.any_waiting(connection)
         verdicts = [
             (row, judge(row.due, windows, observing=seen.watching, in_grace=seen.in_grace))
@@ -97,6 +97,7 @@ def sweep(runtime: Runtime) -> Swept:
     for each in effects:
         ending.announce(runtime, each)
     _hint(runtime, verdicts)
+    deliver.remind(runtime, owed)
     if waiting:
         runtime.hints.admit()
     ended = sum(len(each.ended) for each in effects)
@@ -115,6 +116,7 @@ def _observe(connection: Connection, gap: float | None, windows: Windows) -> Obs
     )
     if seen.gap_seconds > 0:
         shifted = observation.shift_clocks(connection, seen.gap_seconds)
+        claims.shift(connection, seen.gap_seconds)
         log.warning(
             "nobody watched for a while; every deadline was moved",
             seconds=int(seen.gap_seconds),

@@ -86,6 +86,13 @@ def activate(
     return int(revision)
 
 
+def before(connection: Connection, revision_id: int) -> int | None:
+    """The revision accepted before this one."""
+    return connection.execute(
+        sql("SELECT max(id) FROM config_revisions WHERE id < :id"), {"id": revision_id}
+    ).scalar_one_or_none()
+
+
 def history(connection: Connection, limit: int = 50) -> list[RevisionRow]:
     """Accepted revisions, newest first."""
     rows = connection.execute(

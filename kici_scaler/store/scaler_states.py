@@ -90,3 +90,21 @@ def clear_failures(connection: Connection, scaler: str) -> None:
         """),
         {"scaler": scaler},
     )
+
+
+def stand(connection: Connection, scaler: str, standing: ScalerStanding, *, reason: str) -> None:
+    """Set whether a scaler takes new work; taking work again starts without failures."""
+    connection.execute(
+        sql("""
+            INSERT INTO scaler_states AS s (scaler, standing, reason)
+            VALUES (:scaler, :standing, :reason)
+            ON CONFLICT (scaler) DO UPDATE SET
+                standing = excluded.standing, reason = excluded.reason,
+                failure_streak = CASE WHEN excluded.standing = 'active' THEN 0
+                                      ELSE s.failure_streak END,
+                backoff_until = CASE WHEN excluded.standing = 'active' THEN NULL
+                                     ELSE s.backoff_until END,
+                changed_at = clock_timestamp()
+        """),
+        {"scaler": scaler, "standing": standing.value, "reason": reason},
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
@@ -59,3 +61,27 @@ def reset(connection: Connection, key: str, *, scope: str = CLUSTER) -> bool:
         {"scope": scope, "key": key},
     )
     return gone.rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSetting:
+    """A value over the default, and who put it there."""
+
+    key: str
+    value: float
+    changed_by: str
+    changed_at: datetime
+
+
+def stored(connection: Connection, scope: str) -> list[StoredSetting]:
+    """The numbers stored for a scope."""
+    rows = connection.execute(
+        sql("""
+            SELECT key, value, changed_by, changed_at FROM settings
+            WHERE scope = :scope AND jsonb_typeof(value) = 'number'
+        """),
+        {"scope": scope},
+    )
+    return [
+        StoredSetting(row.key, float(row.value), row.changed_by, row.changed_at) for row in rows
+    ]

@@ -1,0 +1,112 @@
+"""`kici-scaler scalers` and `machines`: what there is, and taking it out for a while."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from kici_scaler.cli import access
+from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.render import print_table
+
+app = typer.Typer(help="List scalers; pause, drain and resume them.", no_args_is_help=True)
+machines = typer.Typer(help="List machines; drain and resume them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The scaler's name.")]
+MachineId = Annotated[str, typer.Argument(metavar="ID", help="The machine's id.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it stands in the status.")]
+
+
+@app.command("list")
+def listed(as_json: AsJson = False) -> None:
+    """List scalers with what they hold.
+
+    Example: kici-scaler scalers list
+    """
+    with access.operator() as gateway:
+        backends = gateway.get("/v1/status")["backends"]
+    if as_json:
+        print_json(backends)
+        return
+    print_table(
+        ("scaler", "type", "standing", "active", "most", "in flight", "reason"),
+        [
+            (each["name"], each["type"], each.get("standing"), each["activeCount"],
+             each["maxAgents"], each.get("inFlight"), each.get("reason"))
+            for each in backends
+        ],
+        empty="no scaler is configured",
+    )  # fmt: skip
+
+
+@app.command()
+def pause(name: Name, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Give a scaler nothing new; what runs goes on, what waits may go elsewhere.
+
+    Example: kici-scaler scalers pause gpu --reason "driver update"
+    """
+    _post(f"/v1/scalers/{quote(name, safe='')}/pause", {"reason": reason}, as_json=as_json)
+
+
+@app.command()
+def drain(name: Name, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Pause a scaler, give back what has not begun, end what idles; jobs go on.
+
+    Example: kici-scaler scalers drain gpu
+    """
+    _post(f"/v1/scalers/{quote(name, safe='')}/drain", {"reason": reason}, as_json=as_json)
+
+
+@app.command()
+def resume(name: Name, as_json: AsJson = False) -> None:
+    """Let a scaler take work again, and forget its failures.
+
+    Example: kici-scaler scalers resume gpu
+    """
+    _post(f"/v1/scalers/{quote(name, safe='')}/resume", {}, as_json=as_json)
+
+
+@machines.command("list")
+def list_machines(as_json: AsJson = False) -> None:
+    """List machines with their state.
+
+    Example: kici-scaler machines list
+    """
+    with access.operator() as gateway:
+        found = gateway.get("/v1/status")["machines"]
+    if as_json:
+        print_json(found)
+        return
+    columns = list(found[0]) if found else []
+    print_table(
+        columns, [[row[name] for name in columns] for row in found], empty="no machine is known"
+    )
+
+
+@machines.command("drain")
+def drain_machine(machine: MachineId, as_json: AsJson = False) -> None:
+    """Give a machine nothing new, for maintenance; its agents go on.
+
+    Example: kici-scaler machines drain build-7
+    """
+    _post(f"/v1/machines/{quote(machine, safe='')}/drain", {}, as_json=as_json)
+
+
+@machines.command("resume")
+def resume_machine(machine: MachineId, as_json: AsJson = False) -> None:
+    """Let a machine take work again.
+
+    Example: kici-scaler machines resume build-7
+    """
+    _post(f"/v1/machines/{quote(machine, safe='')}/resume", {}, as_json=as_json)
+
+
+def _post(path: str, body: dict[str, object], *, as_json: bool) -> None:
+    with access.operator() as gateway:
+        answer: Any = gateway.post(path, body)
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(f"{answer['subject']}: {answer['done']}")

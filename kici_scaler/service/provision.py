@@ -1,0 +1,115 @@
+"""Asking for a provision: its one-time code is minted, and every target is owed a scale-up.
+
+Crash table (`kill -9` at ...):
+- before COMMIT: nothing happened; the spawns are reserved and due.
+- after COMMIT: the deliveries are rows, due by themselves, and the code is in them, sealed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy import Connection
+
+from kici_scaler.domain.scalers import BackendType
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.domain.windows import Windows
+from kici_scaler.service import ending, revisions
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import claims, deliveries, provisions, settings, starts
+from kici_scaler.store.claims import NewClaim
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.starts import TakenStart
+
+log = structlog.get_logger(__name__)
+
+KIND = BackendType.EVENT.value
+MOST_AT_ONCE = 100
+Seal = Callable[[str], Mapping[str, object]]
+"""Seals a code to the cluster's own key; what comes back may stand in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What one pass did."""
+
+    asked_for: int
+    left_some: bool
+    """Reserved spawns wait for a slot, or for the next pass."""
+
+
+def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
+    """Take the provisions that slots allow, and owe their targets a scale-up each.
+
+    Args:
+        gateway_url: where agents connect to whose scaler names no other address.
+
+    Raises:
+        DatabaseUnreachable: nothing was begun for certain; what was is delivered later.
+    """
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        taken = starts.take(
+            connection,
+            kind=KIND,
+            machine_id=None,
+            holder=runtime.owner,
+            most=MOST_AT_ONCE,
+            lease_seconds=windows.lease_seconds,
+        )
+        # One that was taken before has its deliveries already.
+        fresh = [row for row in taken if row.attempts == 1]
+        effects = _ask(connection, fresh, windows, seal, gateway_url)
+        provisions.hand_over(connection, [row.agent_id for row in taken], holder=runtime.owner)
+        left_some = starts.any_reserved(connection, kind=KIND, machine_id=None)
+    ending.announce(runtime, effects)
+    return Begun(len(fresh), left_some)
+
+
+def _ask(
+    connection: Connection,
+    rows: Sequence[TakenStart],
+    windows: Windows,
+    seal: Seal,
+    gateway_url: str,
+) -> ending.Effects:
+    """Mint and insert; a spawn that names no target fails at once."""
+    codes = {row.agent_id: secrets.token_hex(32) for row in rows}
+    claims.insert(
+        connection, [_claim(connection, row, codes[row.agent_id], gateway_url) for row in rows]
+    )
+    asked = deliveries.ask_for(
+        connection,
+        {agent_id: seal(code) for agent_id, code in codes.items()},
+        hint_after=windows.hint_after_seconds,
+    )
+    nobody = [agent_id for agent_id, count in asked.items() if count == 0]
+    if not nobody:
+        return ending.Effects()
+    return ending.end(
+        connection,
+        nobody,
+        states=(SpawnState.SPAWNING,),
+        reason=DestroyReason.SPAWN_TIMEOUT,
+        why="its scaler names nobody who could provide the machine: list provisioningTargets",
+        windows=windows,
+        failed=True,
+        counts_against_scaler=True,
+    )
+
+
+def _claim(connection: Connection, row: TakenStart, code: str, gateway_url: str) -> NewClaim:
+    scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
+    assert scaler is not None, "a revision that reserved for a scaler contains it"
+    return NewClaim(
+        code_hash=claims.hashed(code),
+        agent_id=row.agent_id,
+        scaler=row.scaler,
+        labels=row.agent_labels,
+        orchestrator_url=scaler.orchestrator_url or gateway_url,
+        ttl_seconds=scaler.claim_ttl_seconds,
+        token_ttl_seconds=scaler.agent_token_ttl_seconds,
+    )

@@ -1,0 +1,87 @@
+"""What an operator does to one scaler: pause it, let it take work again, empty it.
+
+Crash table: each is one transaction; a killed process has done all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.errors import Conflict, NotFound
+from kici_scaler.service import ending, revisions
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import audit, retiring, scaler_states, section, settings
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.scaler_states import ScalerStanding
+
+
+def pause(runtime: Runtime, scaler: str, *, actor: str, reason: str = "") -> None:
+    """Give the scaler nothing new; what runs goes on, what waits goes elsewhere or waits.
+
+    Raises:
+        NotFound: the active configuration has no such scaler.
+    """
+    _stand(runtime, scaler, ScalerStanding.PAUSED, actor=actor, reason=reason, empty=False)
+
+
+def drain(runtime: Runtime, scaler: str, *, actor: str, reason: str = "") -> None:
+    """Pause the scaler, give back what has not begun, and end what idles; jobs go on.
+
+    Raises:
+        NotFound: the active configuration has no such scaler.
+    """
+    _stand(runtime, scaler, ScalerStanding.PAUSED, actor=actor, reason=reason, empty=True)
+
+
+def resume(runtime: Runtime, scaler: str, *, actor: str) -> None:
+    """Let the scaler take work again, and forget its failures.
+
+    Raises:
+        NotFound: the active configuration has no such scaler.
+    """
+    _stand(runtime, scaler, ScalerStanding.ACTIVE, actor=actor, reason="", empty=False)
+    runtime.hints.admit()
+
+
+def _stand(
+    runtime: Runtime,
+    scaler: str,
+    standing: ScalerStanding,
+    *,
+    actor: str,
+    reason: str,
+    empty: bool,
+) -> None:
+    with transaction(runtime.engine) as connection:
+        section.bound_waits(connection, 5.0)
+        section.enter(connection)
+        _refuse_unknown(revisions.active(connection), scaler)
+        if scaler in retiring.all_retiring(connection):
+            raise Conflict(f"scaler `{scaler}` retires; it takes nothing new already")
+        scaler_states.stand(connection, scaler, standing, reason=reason)
+        effects = []
+        if empty:
+            reserved, idle = retiring.not_needed(connection, [scaler])
+            why = f"scaler `{scaler}` is being drained"
+            effects = [
+                ending.give_back(connection, reserved, why=why),
+                ending.end(
+                    connection,
+                    idle,
+                    states=(SpawnState.IDLE,),
+                    reason=DestroyReason.DRAIN,
+                    why=why,
+                    windows=settings.windows(connection),
+                ),
+            ]
+        detail = {"standing": standing.value, "reason": reason, "emptied": empty}
+        audit.record(connection, actor, "scaler", scaler, detail)
+    for each in effects:
+        ending.announce(runtime, each)
+
+
+def _refuse_unknown(revision: revisions.Revision, scaler: str) -> None:
+    if revision.cluster.scaler(scaler) is None:
+        raise NotFound(
+            f"the active configuration has no scaler `{scaler}`",
+            hint="`kici-scaler scalers list` names them",
+        )
