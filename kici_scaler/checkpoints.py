@@ -40,6 +40,12 @@ ALL = (
 )
 """Every checkpoint: which step, and what it has just done."""
 
+OF_POOLS = ("fill.received", "fill.planned", "fill.committed")
+"""Those of keeping agents ready ahead of demand."""
+
+OF_PROVISIONS = ("claim.consumed", "deliver.taken", "deliver.acted", "deliver.applied")
+"""Those of machines that are asked for and taken away by events."""
+
 
 def reached(name: str) -> None:
     """Do what is armed for this moment, once; usually nothing."""

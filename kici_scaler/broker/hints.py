@@ -21,6 +21,7 @@ from redis.retry import Retry
 from config.celery_settings import (
     ADMIT,
     KEY_PREFIX,
+    WARM,
     celery_configuration,
     destroy_queue,
     spawn_queue,
@@ -91,10 +92,11 @@ class CeleryHints:
 
     def admit(self, *, soon: bool = False) -> None:
         """One admission pass; `soon` waits a moment for more freed capacity."""
-        if soon:
-            self._send_once(task_names.ADMIT_WAITING, ADMIT, {}, countdown=DEBOUNCE_MILLIS / 1000)
-        else:
-            self._send_once(task_names.ADMIT_WAITING, ADMIT, {})
+        self._pass(task_names.ADMIT_WAITING, ADMIT, soon)
+
+    def fill(self, *, soon: bool = False) -> None:
+        """One pass over the warm pools; `soon` waits a moment for more to do."""
+        self._pass(task_names.WARM_FILL, WARM, soon)
 
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
         """Publish to each gateway's own channel."""
@@ -111,6 +113,9 @@ class CeleryHints:
             self.marks.delete(mark_of(task, queue))
         except redis.RedisError as error:
             log.info("hint mark not cleared; it lapses", hint=task, error=str(error))
+
+    def _pass(self, task: str, queue: str, soon: bool) -> None:
+        self._send_once(task, queue, {}, countdown=DEBOUNCE_MILLIS / 1000 if soon else None)
 
     def _send_once(
         self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None

@@ -94,11 +94,7 @@ def plan(found: Muster, deciding: Deciding, yielded: Iterable[Yielded] = ()) -> 
         outdated = filling.replaceable(roster, ends)
         if outdated is not None:
             ends[outdated.agent_id] = End(outdated, Cause.OUTDATED)
-    standings = [
-        Standing(each, filling.short[each.pool.key], filling.why.get(each.pool.key, ""))
-        for each in found.rosters
-    ]
-    return Plan(tuple(ends.values()), fills, standings)
+    return Plan(tuple(ends.values()), fills, [filling.standing(each) for each in found.rosters])
 
 
 def trim(found: Muster, shrunk: Collection[PoolKey]) -> list[End]:
@@ -188,6 +184,13 @@ class _Filling:
         if any(each.agent_id in ended for each in roster.ready):
             return None
         return outdated[0] if self._fits_instead(rooms, pool, outdated[0]) else None
+
+    def standing(self, roster: Roster) -> Standing:
+        """What the pool misses after all that, and why."""
+        key = roster.pool.key
+        short = self.short[key]
+        why = self.why.get(key, "") if short else roster.pool.inert
+        return Standing(roster, short, why)
 
     def _open(self, pool: Pool) -> None:
         """Where the pool may start agents, or why nowhere."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, CursorResult
 
-from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.limits import Held
+from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store.bulk import records, sql
 
 
@@ -44,6 +45,8 @@ class NewSpawn:
     run_id: str | None
     org: str | None
     owner: str
+    label_set_digest: str | None = None
+    """What it is made from, of agents started ahead of demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ _INSERT = sql("""
         (state, due_at, agent_id, scaler, backend_type, revision_id, label_set_index, label_set,
          agent_labels, gate, roles, targets, machine_id, pool, warm, spawn_slots,
          spawn_timeout_seconds, cpu_millis, memory_bytes, limit_cpu_millis, limit_memory_bytes,
-         job_id, run_id, org, owner)
+         job_id, run_id, org, owner, label_set_digest)
     SELECT 'reserved', clock_timestamp() + make_interval(secs => :hint_after), n.*
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS n(
          agent_id text, scaler text, backend_type text, revision_id bigint,
@@ -94,7 +97,7 @@ _INSERT = sql("""
          roles text[], targets text[], machine_id text, pool text, warm boolean,
          spawn_slots integer, spawn_timeout_seconds double precision, cpu_millis integer,
          memory_bytes bigint, limit_cpu_millis integer, limit_memory_bytes bigint, job_id text,
-         run_id text, org text, owner text)
+         run_id text, org text, owner text, label_set_digest text)
     ON CONFLICT (agent_id) DO NOTHING
     RETURNING agent_id
 """)
@@ -112,15 +115,26 @@ def insert(
     return frozenset(stored.scalars())
 
 
+_USAGE = """
+    SELECT scaler, machine_id, pool, count(*) AS held,
+           sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes
+    FROM spawns WHERE {which} GROUP BY scaler, machine_id, pool
+"""
+_USAGE_OF_ALL = sql(_USAGE.format(which="true"))
+_USAGE_OF_ENDING = sql(_USAGE.format(which="state = 'destroying'"))
+
+
 def usage(connection: Connection) -> list[Held]:
     """What all live rows hold, in one aggregate read; ending ones still hold theirs."""
-    rows = connection.execute(
-        sql("""
-            SELECT scaler, machine_id, pool, count(*) AS held,
-                   sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes
-            FROM spawns GROUP BY scaler, machine_id, pool
-        """)
-    )
+    return _held(connection.execute(_USAGE_OF_ALL))
+
+
+def ending_usage(connection: Connection) -> list[Held]:
+    """What spawns hold that are being torn down, without those set aside."""
+    return _held(connection.execute(_USAGE_OF_ENDING))
+
+
+def _held(rows: CursorResult[Any]) -> list[Held]:
     return [
         Held(r.scaler, r.machine_id, r.pool, r.held, int(r.cpu_millis), int(r.memory_bytes))
         for r in rows

@@ -1,0 +1,210 @@
+"""Agents that were started ahead of demand: who is there, and a job given to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store.bulk import records, sql
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRow:
+    """Idle, connected agents that are alike: since when each idles, and its id; oldest first."""
+
+    scaler: str
+    label_set: tuple[str, ...]
+    label_set_digest: str | None
+    machine_id: str | None
+    labels: tuple[str, ...]
+    gate: tuple[str, ...]
+    cpu_millis: int
+    memory_bytes: int
+    limit_cpu_millis: int | None
+    limit_memory_bytes: int | None
+    agents: tuple[tuple[datetime, str], ...]
+
+
+_SEEN = "a.unseen_since IS NULL AND g.dead_at IS NULL"
+
+_READY = sql(f"""
+    SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, a.labels, a.gate,
+           s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
+           (array_agg(s.agent_id ORDER BY s.idle_at, s.agent_id))[1:CAST(:most AS int)] AS ids,
+           (array_agg(s.idle_at ORDER BY s.idle_at, s.agent_id))[1:CAST(:most AS int)] AS since
+    FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
+    JOIN gateways g ON g.incarnation = a.gateway
+    LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+    WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
+      AND m.state IS DISTINCT FROM 'draining'
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+""")
+
+
+def ready(connection: Connection, *, most: int) -> list[ReadyRow]:
+    """Agents that could be given a job now, at most so many of each kind."""
+    return [
+        ReadyRow(
+            scaler=row.scaler,
+            label_set=tuple(row.label_set),
+            label_set_digest=row.label_set_digest,
+            machine_id=row.machine_id,
+            labels=tuple(row.labels),
+            gate=tuple(row.gate),
+            cpu_millis=row.cpu_millis,
+            memory_bytes=row.memory_bytes,
+            limit_cpu_millis=row.limit_cpu_millis,
+            limit_memory_bytes=row.limit_memory_bytes,
+            agents=tuple(zip(row.since, row.ids, strict=True)),
+        )
+        for row in connection.execute(_READY, {"most": most})
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A job for an agent that waits for one."""
+
+    job_id: str
+    run_id: str
+    org: str | None
+    agent_id: str
+    scaler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An agent that has a job now, and the gateway that is to offer it."""
+
+    agent_id: str
+    job_id: str
+    gateway: str
+
+
+_BIND = sql("""
+    WITH wanted AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+          AS w(job_id text, run_id text, org text, agent_id text, scaler text)
+    ), free AS (
+        SELECT s.agent_id, a.gateway, w.job_id, w.run_id, w.org, w.scaler
+        FROM wanted w JOIN spawns s ON s.agent_id = w.agent_id
+        JOIN agents a ON a.spawn_id = s.agent_id
+        WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND a.unseen_since IS NULL
+        FOR NO KEY UPDATE OF s, a SKIP LOCKED
+    ), bound AS (
+        UPDATE spawns s SET job_id = free.job_id, run_id = free.run_id, org = free.org,
+            deadline_at = clock_timestamp() + make_interval(secs => :offer),
+            due_at = clock_timestamp() + make_interval(secs => :offer), due_count = 0
+        FROM free WHERE s.agent_id = free.agent_id
+        RETURNING s.agent_id, s.job_id
+    ), assigned AS (
+        UPDATE scale_requests r
+        SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = free.scaler,
+            wait_code = 'undecided', wait_reason = ''
+        FROM free WHERE r.job_id = free.job_id AND r.state = 'waiting'
+    )
+    SELECT bound.agent_id, bound.job_id, free.gateway FROM bound JOIN free USING (agent_id)
+""")
+
+
+def bind(
+    connection: Connection, bindings: Iterable[Binding], *, offer_seconds: float
+) -> list[Bound]:
+    """Give waiting jobs to idle agents, each only if it still has none and is still seen.
+
+    Whoever is worked on by somebody else at this moment is passed over. The requests must be
+    locked by the caller; those of agents that were not got stay as they are.
+    """
+    rows = connection.execute(_BIND, {"rows": records(bindings), "offer": offer_seconds})
+    return [Bound(row.agent_id, row.job_id, row.gateway) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A live agent that was started for a pool and never had a job.
+
+    `labels` are what it said of itself too, once it registered.
+    """
+
+    agent_id: str
+    state: SpawnState
+    scaler: str
+    label_set: tuple[str, ...]
+    label_set_index: int
+    label_set_digest: str | None
+    machine_id: str | None
+    pool: str | None
+    labels: tuple[str, ...]
+    gate: tuple[str, ...]
+    cpu_millis: int
+    memory_bytes: int
+    limit_cpu_millis: int | None
+    limit_memory_bytes: int | None
+    is_present: bool
+    machine_drains: bool
+    idle_seconds: float
+
+
+_MEMBERS = sql(f"""
+    SELECT s.agent_id, s.state, s.scaler, s.label_set, s.label_set_index, s.label_set_digest,
+           s.machine_id, s.pool, coalesce(a.labels, s.agent_labels) AS labels, s.gate,
+           s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
+           a.agent_id IS NOT NULL AND {_SEEN} AS is_present,
+           coalesce(m.state = 'draining', false) AS machine_drains,
+           coalesce(extract(epoch FROM clock_timestamp() - s.idle_at), 0) AS idle_seconds
+    FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id
+    LEFT JOIN gateways g ON g.incarnation = a.gateway
+    LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+    WHERE s.warm AND s.job_id IS NULL
+""")
+
+
+def members(connection: Connection) -> list[MemberRow]:
+    """Everybody who was started for a pool and never had a job, in whatever state."""
+    return [
+        MemberRow(
+            **{
+                **row._mapping,
+                "state": SpawnState(row.state),
+                "label_set": tuple(row.label_set),
+                "labels": tuple(row.labels),
+                "gate": tuple(row.gate),
+                "idle_seconds": float(row.idle_seconds),
+            }
+        )
+        for row in connection.execute(_MEMBERS)
+    ]
+
+
+def find(connection: Connection, agent_id: str) -> MemberRow | None:
+    """One of them by its id."""
+    return next((row for row in members(connection) if row.agent_id == agent_id), None)
+
+
+def static_agents(connection: Connection) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Labels and gate of the connected agents that no scaler made."""
+    rows = connection.execute(
+        sql("SELECT labels, gate FROM agents WHERE spawn_id IS NULL AND unseen_since IS NULL")
+    )
+    return [(tuple(row.labels), tuple(row.gate)) for row in rows]
+
+
+def lock_free(connection: Connection, agent_ids: Sequence[str]) -> list[str]:
+    """Lock those of these agents that still have no job and whom nobody else works on."""
+    rows = connection.execute(
+        sql(
+            """
+            SELECT agent_id FROM spawns
+            WHERE agent_id = ANY(:ids) AND warm AND job_id IS NULL
+              AND state IN ('reserved', 'spawning', 'booting', 'idle')
+            ORDER BY agent_id FOR UPDATE SKIP LOCKED
+            """,
+            "ids",
+        ),
+        {"ids": list(agent_ids)},
+    )
+    return list(rows.scalars())
