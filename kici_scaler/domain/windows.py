@@ -40,6 +40,14 @@ class Windows:
     machine_stale_seconds: float = 30.0
     hint_after_seconds: float = 5.0
     """When a lost hint is repeated for the first time."""
+    delivery_timeout_seconds: float = 10.0
+    """For one try to hand an event to a target, from the name look-up to the answer."""
+    teardown_grace_seconds: float = 60.0
+    """How long an idle provisioned agent may stay connected after its teardown began, before
+    it is told to go: until then its connection shows whether the machine really ends."""
+    reattempt_interval_seconds: float = 600.0
+    """When a scale-down that was answered without effect is sent anew."""
+    claim_retention_seconds: float = 3_600.0
     outcome_retention_seconds: float = 86_400.0
     request_retention_seconds: float = 86_400.0
     event_retention_seconds: float = 86_400.0

@@ -82,26 +82,16 @@ def end(
     ended = [*withdrawn, *begun]
     if not ended:
         return Effects()
-    ids = [each.agent_id for each in begun]
-    if ids:
+    if begun:
+        ids = [each.agent_id for each in begun]
         outcomes.record(connection, ids, failed=failed, log_tail=log_tail)
         tokens.revoke(connection, ids)
-    provisions = [each.agent_id for each in begun if each.backend_type == BackendType.EVENT]
-    if provisions:
-        teardown.begin(connection, provisions, reason=reason, windows=windows)
+        _owe_targets(connection, begun, reason, windows)
     requeued = _part_with_jobs(connection, ended, why)
     if failed:
-        events.record(
-            connection,
-            [NewEvent(EventType.FAILED, e.agent_id, e.job_id, e.run_id, why) for e in ended],
-        )
+        _tell_of_failure(connection, ended, why)
     if counts_against_scaler:
-        scaler_states.count_failures(
-            connection,
-            [each.scaler for each in ended],
-            base_seconds=windows.backoff_base_seconds,
-            max_seconds=windows.backoff_max_seconds,
-        )
+        _count_failures(connection, ended, windows)
     return Effects(
         destroys=frozenset(Place(e.backend_type, e.machine_id) for e in begun),
         gateways=tuple((e.gateway, e.agent_id) for e in begun if e.gateway is not None),
@@ -109,6 +99,31 @@ def end(
         requests_waiting=requeued,
         ended=tuple(each.agent_id for each in ended),
     )
+
+
+def _tell_of_failure(connection: Connection, ended: Sequence[Ended], why: str) -> None:
+    events.record(
+        connection,
+        [NewEvent(EventType.FAILED, e.agent_id, e.job_id, e.run_id, why) for e in ended],
+    )
+
+
+def _count_failures(connection: Connection, ended: Sequence[Ended], windows: Windows) -> None:
+    scaler_states.count_failures(
+        connection,
+        [each.scaler for each in ended],
+        base_seconds=windows.backoff_base_seconds,
+        max_seconds=windows.backoff_max_seconds,
+    )
+
+
+def _owe_targets(
+    connection: Connection, begun: Sequence[Ended], reason: DestroyReason, windows: Windows
+) -> None:
+    """Provisions among them are taken away by whoever made them."""
+    ids = [each.agent_id for each in begun if each.backend_type == BackendType.EVENT]
+    if ids:
+        teardown.begin(connection, ids, reason=reason, windows=windows)
 
 
 def give_back_reserved(

@@ -13,6 +13,9 @@ from sqlalchemy import Connection
 
 from kici_scaler.store.bulk import sql
 
+LONGEST_GAP_SECONDS = 30.0
+"""Between two watched ticks that still count as watched without a gap."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -56,6 +59,16 @@ def note(
     ).one()
     gap = float(row.gap)
     return Observation(True, row.in_grace, gap if gap > longest_gap else 0.0)
+
+
+def is_watching(connection: Connection) -> bool:
+    """Whether the last watched tick is recent, so that deadlines run."""
+    row = connection.execute(
+        sql("SELECT EXISTS (SELECT 1 FROM observation"
+            " WHERE watched_at > clock_timestamp() - make_interval(secs => :longest))"),
+        {"longest": LONGEST_GAP_SECONDS},
+    )  # fmt: skip
+    return bool(row.scalar_one())
 
 
 def shift_clocks(connection: Connection, seconds: float) -> int:
