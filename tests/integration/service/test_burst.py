@@ -1,0 +1,247 @@
+"""Many processes at once, many scalers, every kind of cap: none is passed and all are served."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from kici_scaler.broker import mutex
+from kici_scaler.domain.request import Result
+from kici_scaler.service import admit
+from kici_scaler.service.runtime import Runtime
+from tests.integration.service import work
+from tests.integration.service.conftest import PROCESSES
+from tests.integration.service.work import Servers
+from tests.support.admissions import FINISH_SOME, History
+from tests.support.rows import Rows
+from tests.support.waiting import free_port
+
+SCALERS = 20
+MACHINES = ("m1", "m2")
+
+_LOCAL = """
+  - name: scaler-{number}
+    type: bare-metal
+    maxAgents: {most}
+    {more}
+    labelSets:
+      - labels: [scaler-{number}]
+        binaryPath: builtin:agent
+"""
+_EVENT = """
+  - name: scaler-{number}
+    type: event
+    provisioningTargets: [https://example.test/hook]
+    maxAgents: {most}
+    {more}
+    platform: {{ os: linux, arch: x64 }}
+    labelSets:
+      - labels: [scaler-{number}]
+"""
+_MORE = ("", "machinePool: shared", "resourceCap: {{ maxCpu: 4 }}", "machinePool: shared")
+
+
+def _configuration() -> str:
+    """Twenty scalers under every kind of cap, each of which is the tightest for somebody."""
+    scalers = "".join(
+        (_EVENT if number % 4 == 2 else _LOCAL).format(
+            number=number, most=1 + number % 4, more=_MORE[number % 4].format()
+        )
+        for number in range(SCALERS)
+    )
+    return (
+        "version: 1\nglobalMaxAgents: 45\nglobalResourceCap: { maxCpu: 60 }\n"
+        "machinePools: [{ name: shared, cap: { maxCpu: 12 } }]\n"
+        f"scalers:{scalers}"
+    )
+
+
+def _bodies(each: int, seed: int) -> list[dict[str, Any]]:
+    chance = random.Random(seed)
+    found = [
+        work.body(f"job-{seed}-{scaler}-{number}", f"scaler-{scaler}", cpus=chance.choice([1, 2]))
+        for scaler, number in itertools.product(range(SCALERS), range(each))
+    ]
+    chance.shuffle(found)
+    return found
+
+
+@pytest.fixture
+def house(history: History, rows: Rows, tmp_path: Path) -> History:
+    for name in MACHINES:
+        rows.machine(name)
+    history.configure(tmp_path, _configuration())
+    return history
+
+
+@contextmanager
+def _churn(rows: Rows) -> Iterator[None]:
+    """Agents end all the time."""
+    over = threading.Event()
+
+    def end_some() -> None:
+        while not over.wait(0.01):
+            rows.execute(FINISH_SOME, most=5)
+
+    thread = threading.Thread(target=end_some)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+@contextmanager
+def _vandal(url: str) -> Iterator[None]:
+    """Somebody keeps taking the mutex away from whoever holds it."""
+    over = threading.Event()
+
+    def vandalise() -> None:
+        with redis.Redis.from_url(url) as client:
+            while not over.wait(0.001):
+                client.delete(mutex.KEY)
+
+    thread = threading.Thread(target=vandalise)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def _burst(
+    processes: ProcessPoolExecutor, servers: Servers, bodies: list[dict[str, Any]], seed: int
+) -> list[Any]:
+    parts = [bodies[number::PROCESSES] for number in range(PROCESSES)]
+    running = [
+        processes.submit(work.submit, servers, part, seed=seed + number)
+        for number, part in enumerate(parts)
+    ]
+    return [answer for done in running for answer in done.result(120)]
+
+
+def _serve_all(runtime: Runtime, rows: Rows) -> None:
+    """Everything that ends makes room; until nobody waits."""
+    for _ in range(1_000):
+        rows.execute(FINISH_SOME, most=10_000)
+        admit.run_pass(runtime)
+        if rows.count("scale_requests", "state = 'waiting'") == 0:
+            return
+    raise AssertionError("somebody waits for ever")
+
+
+def _check(history: History, bodies: list[dict[str, Any]], answers: list[Any]) -> None:
+    assert history.violations() == []
+    assert {answer.job_id for answer in answers} == {each["jobId"] for each in bodies}
+    allowed = {Result.SPAWNING, Result.AT_CAPACITY, Result.QUEUED}
+    assert {answer.result for answer in answers} <= allowed
+
+
+def _check_each_was_served_once(history: History, bodies: list[dict[str, Any]]) -> None:
+    assert history.violations() == []
+    assert history.reservations() == {each["jobId"]: 1 for each in bodies}
+
+
+@pytest.mark.parametrize("kind", ["none", "redis", "vandalised", "failing"])
+def test_no_cap_is_passed_whatever_becomes_of_the_mutex(
+    processes: ProcessPoolExecutor,
+    house: History,
+    rows: Rows,
+    runtime: Runtime,
+    house_url: str,
+    redis_url: str,
+    kind: str,
+) -> None:
+    urls = {"none": None, "failing": f"redis://127.0.0.1:{free_port()}/0"}
+    servers = Servers(house_url, urls.get(kind, redis_url))
+    bodies = _bodies(10, seed=1)
+    with _churn(rows):
+        if kind == "vandalised":
+            with _vandal(redis_url):
+                answers = _burst(processes, servers, bodies, 1)
+        else:
+            answers = _burst(processes, servers, bodies, 1)
+    _check(house, bodies, answers)
+    _serve_all(runtime, rows)
+    _check_each_was_served_once(house, bodies)
+
+
+def test_without_an_end_every_place_is_filled_and_no_more(
+    processes: ProcessPoolExecutor, house: History, rows: Rows, runtime: Runtime, servers: Servers
+) -> None:
+    bodies = _bodies(10, seed=2)
+    _check(house, bodies, _burst(processes, servers, bodies, 2))
+    before = rows.count("spawns")
+    admit.run_pass(runtime)
+    assert rows.count("spawns") == before > 30
+    waiting = rows.all("SELECT wait_code, wait_reason FROM scale_requests WHERE state = 'waiting'")
+    assert len(waiting) == len(bodies) - before
+    assert {row.wait_code for row in waiting} == {"at-capacity"}
+    assert all(row.wait_reason for row in waiting)
+
+
+def test_caps_that_change_in_the_middle_hold_for_whom_they_decide(
+    processes: ProcessPoolExecutor,
+    house: History,
+    rows: Rows,
+    servers: Servers,
+    runtime: Runtime,
+    tmp_path: Path,
+) -> None:
+    bodies = _bodies(10, seed=3)
+    over = threading.Event()
+
+    def reload() -> None:
+        for most in itertools.cycle((5, 45, 20)):
+            text = _configuration().replace("globalMaxAgents: 45", f"globalMaxAgents: {most}")
+            house.configure(tmp_path, text)
+            if over.wait(0.1):
+                house.configure(tmp_path, _configuration())
+                return
+
+    thread = threading.Thread(target=reload)
+    with _churn(rows):
+        thread.start()
+        answers = _burst(processes, servers, bodies, 3)
+        over.set()
+        thread.join(30)
+    _check(house, bodies, answers)
+    _serve_all(runtime, rows)
+    _check_each_was_served_once(house, bodies)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("kind", ["none", "redis", "vandalised"])
+def test_no_cap_is_passed_in_hundreds_of_rounds(
+    processes: ProcessPoolExecutor,
+    house: History,
+    rows: Rows,
+    runtime: Runtime,
+    house_url: str,
+    redis_url: str,
+    kind: str,
+) -> None:
+    servers = Servers(house_url, None if kind == "none" else redis_url)
+    for seed in range(70):
+        bodies = _bodies(50, seed=1000 + seed)
+        with _churn(rows):
+            if kind == "vandalised":
+                with _vandal(redis_url):
+                    _burst(processes, servers, bodies, seed)
+            else:
+                _burst(processes, servers, bodies, seed)
+        _serve_all(runtime, rows)
+        assert house.violations() == [], f"seed {seed}"
+        rows.execute("DELETE FROM spawns; DELETE FROM scale_requests; DELETE FROM history")
