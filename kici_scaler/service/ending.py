@@ -85,8 +85,7 @@ def end(
     if begun:
         ids = [each.agent_id for each in begun]
         outcomes.record(connection, ids, failed=failed, log_tail=log_tail)
-        tokens.revoke(connection, ids)
-        _owe_targets(connection, begun, reason, windows)
+        _revoke(connection, begun, reason, windows)
     requeued = _part_with_jobs(connection, ended, why)
     if failed:
         _tell_of_failure(connection, ended, why)
@@ -117,10 +116,11 @@ def _count_failures(connection: Connection, ended: Sequence[Ended], windows: Win
     )
 
 
-def _owe_targets(
+def _revoke(
     connection: Connection, begun: Sequence[Ended], reason: DestroyReason, windows: Windows
 ) -> None:
-    """Provisions among them are taken away by whoever made them."""
+    """Their tokens are worth nothing; whoever made the provisions among them takes those away."""
+    tokens.revoke(connection, [each.agent_id for each in begun])
     ids = [each.agent_id for each in begun if each.backend_type == BackendType.EVENT]
     if ids:
         teardown.begin(connection, ids, reason=reason, windows=windows)
