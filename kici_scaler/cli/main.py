@@ -22,6 +22,7 @@ from kici_scaler.cli import (
     settings,
     status,
     up,
+    warm,
 )
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ request.register(app)
 status.register(app)
 app.add_typer(requests.app, name="requests")
 app.add_typer(agents.app, name="agents")
+app.add_typer(warm.app, name="warm")
 app.add_typer(drain.app, name="drain")
 app.add_typer(config.app, name="config")
 reload.register(app, config.app)

@@ -20,6 +20,7 @@ from kici_scaler.gateway import (
     routes_requests,
     routes_settings,
     routes_status,
+    routes_warm,
 )
 from kici_scaler.gateway.access import Access
 from kici_scaler.gateway.agents import serve_agent
@@ -62,6 +63,7 @@ def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) ->
         routes_requests.router,
         routes_status.router,
         routes_status.metrics_router,
+        routes_warm.router,
         routes_agents.router,
         routes_cluster.router,
         routes_config.router,

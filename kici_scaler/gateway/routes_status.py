@@ -8,15 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kici_scaler.domain.resources import BadResources, parse_resources
-from kici_scaler.domain.routing import Wanted
-from kici_scaler.domain.scalers import Resources, Role
-from kici_scaler.errors import InvalidInput
 from kici_scaler.gateway import metrics
 from kici_scaler.gateway.access import AsDispatcher
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.models import EventList, EventView, SealingKeyView
-from kici_scaler.gateway.models_status import CanServeView, CapacityView, StatusView
+from kici_scaler.gateway.models_routing import CanServeView
+from kici_scaler.gateway.models_status import CapacityView, StatusView
+from kici_scaler.gateway.wanted import WantedJob
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import status
 from kici_scaler.service.runtime import Runtime
@@ -52,24 +50,8 @@ async def capacity(gateway: TheGateway, _: AsDispatcher) -> CapacityView:
 
 
 @router.get("/can-serve")
-async def can_serve(
-    gateway: TheGateway,
-    _: AsDispatcher,
-    labels: Annotated[str, Query(description="what the job asks for, by commas")] = "",
-    exclude: Annotated[str, Query(description="what its agent must not offer")] = "",
-    role: Role | None = None,
-    cpus: Annotated[float | None, Query(gt=0)] = None,
-    memory: Annotated[str | None, Query(description="512m, 4Gi")] = None,
-    image: Annotated[bool, Query(description="whether the job brings an image")] = False,
-) -> CanServeView:
+async def can_serve(gateway: TheGateway, _: AsDispatcher, wanted: WantedJob) -> CanServeView:
     """Whether any scaler can ever serve such a job."""
-    wanted = Wanted.of(
-        _split(labels),
-        _split(exclude),
-        role=role,
-        resources=_resources(cpus, memory),
-        own_image=image,
-    )
     found = await gateway.threads.http(status.can_serve, gateway.runtime, wanted)
     return CanServeView.of(found)
 
@@ -118,15 +100,3 @@ async def _pause(gateway: Gateway, deadline: float) -> bool:
     except TimeoutError:
         return True
     return False
-
-
-def _split(labels: str) -> list[str]:
-    return [label for label in labels.split(",") if label.strip()]
-
-
-def _resources(cpus: float | None, memory: str | None) -> Resources:
-    declared = {"cpus": cpus, "memory": memory}
-    try:
-        return parse_resources({key: value for key, value in declared.items() if value is not None})
-    except BadResources as problem:
-        raise InvalidInput(str(problem)) from problem

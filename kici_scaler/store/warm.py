@@ -160,11 +160,12 @@ _MEMBERS = sql(f"""
     LEFT JOIN gateways g ON g.incarnation = a.gateway
     LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type
     WHERE s.warm AND s.job_id IS NULL
+      AND (CAST(:agent AS text) IS NULL OR s.agent_id = :agent)
 """)
 
 
-def members(connection: Connection) -> list[MemberRow]:
-    """Everybody who was started for a pool and never had a job, in whatever state."""
+def members(connection: Connection, *, agent_id: str | None = None) -> list[MemberRow]:
+    """Everybody who was started for a pool and never had a job, in whatever state; or one."""
     return [
         MemberRow(
             **{
@@ -176,13 +177,8 @@ def members(connection: Connection) -> list[MemberRow]:
                 "idle_seconds": float(row.idle_seconds),
             }
         )
-        for row in connection.execute(_MEMBERS)
+        for row in connection.execute(_MEMBERS, {"agent": agent_id})
     ]
-
-
-def find(connection: Connection, agent_id: str) -> MemberRow | None:
-    """One of them by its id."""
-    return next((row for row in members(connection) if row.agent_id == agent_id), None)
 
 
 def static_agents(connection: Connection) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kici_scaler.domain.request import RequestState, Result
-from tests.integration.warm.site import SHAPE, Site, label_set, scaler
+from tests.integration.warm.site import Site, label_set, scaler
 
 
 def test_a_matching_job_gets_the_oldest_ready_agent_at_once(site: Site) -> None:
