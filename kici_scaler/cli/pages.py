@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kici_scaler.cli.render import ago, span, table_of
+from kici_scaler.gateway.models_routing import CanServeView
 from kici_scaler.gateway.models_status import (
     Amounts,
-    CanServeView,
     CapacityRow,
     CapacityView,
     GatewayView,

@@ -82,7 +82,7 @@ def can_serve(
     """
     from kici_scaler.cli.operator_client import parsed
     from kici_scaler.cli.pages import can_serve_page
-    from kici_scaler.gateway.models_status import CanServeView
+    from kici_scaler.gateway.models_routing import CanServeView
 
     asked = {"labels": labels, "exclude": exclude, "cpus": cpus, "memory": memory,
              "image": "true" if image else None, "role": role}  # fmt: skip

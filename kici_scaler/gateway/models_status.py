@@ -1,12 +1,11 @@
-"""Shapes of status, capacity and routing answers, camelCase on the wire."""
+"""Shapes of status and capacity answers, camelCase on the wire."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
-from kici_scaler.domain.explain import Explanation, Miss
 from kici_scaler.domain.resources import Need
 from kici_scaler.domain.scalers import UNCAPPED, Cap
 from kici_scaler.domain.spawn import SpawnState
@@ -257,56 +256,3 @@ class CapacityView(Shape):
         room = 0 if status.draining else room
         rows = [CapacityRow.of(each, room) for each in status.scalers if not each.retiring]
         return cls(at=status.at, draining=status.draining, available=room, scalers=rows)
-
-
-class MissView(Shape):
-    """Why one scaler does not serve the job; `labelSet` is the one that comes closest."""
-
-    scaler: str
-    type: str
-    label_set: list[str]
-    kind: str
-    reason: str
-
-    @classmethod
-    def of(cls, miss: Miss) -> Self:
-        """From the explanation."""
-        return cls(
-            scaler=miss.scaler,
-            type=miss.type.value,
-            label_set=list(miss.label_set),
-            kind=miss.kind.value,
-            reason=miss.reason,
-        )
-
-
-class CanServeView(Shape):
-    """Whether any scaler can ever serve such a job, and which would."""
-
-    served: bool
-    scaler: str | None
-    type: str | None
-    label_set: list[str] | None
-    others: list[MissView]
-    """Every other scaler and why not, the closest first."""
-    hints: list[str]
-
-    @classmethod
-    def of(cls, found: Explanation) -> Self:
-        """From the explanation."""
-        route = found.route
-        details: dict[str, Any] = (
-            {"scaler": None, "type": None, "label_set": None}
-            if route is None
-            else {
-                "scaler": route.scaler.name,
-                "type": route.scaler.type.value,
-                "label_set": list(route.label_set.labels),
-            }
-        )
-        return cls(
-            served=route is not None,
-            others=[MissView.of(each) for each in found.misses],
-            hints=list(found.hints),
-            **details,
-        )
