@@ -72,6 +72,11 @@ class Settings(BaseSettings):
     reservation_mutex: bool = True
     """Off, every admission goes straight to the database lock; nothing else changes."""
 
+    events_task: str | None = None
+    """Name of a dispatcher's Celery task that gets lifecycle events as `events=[...]`."""
+    events_queue: str = "events"
+    """The queue that the dispatcher's workers consume for it."""
+
     ready_file: Path | None = None
     """A role creates this file once it does its work."""
 

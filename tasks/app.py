@@ -47,6 +47,11 @@ app.conf.update(
             "schedule": BEAT_INTERVAL,
             "options": {"queue": HOUSEKEEPING, "ignore_result": True},
         },
+        task_names.HAND_OVER_EVENTS: {
+            "task": task_names.HAND_OVER_EVENTS,
+            "schedule": BEAT_INTERVAL,
+            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
+        },
         task_names.SWEEP_RETENTION: {
             "task": task_names.SWEEP_RETENTION,
             "schedule": 60.0,

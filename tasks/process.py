@@ -16,6 +16,7 @@ from celery import Celery
 
 from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE
 from config.settings import settings
+from kici_scaler.broker.event_stream import EventStream
 from kici_scaler.broker.hints import CeleryHints, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.domain.scalers import BackendType
@@ -63,6 +64,17 @@ def clear_mark(task: str, queue: str) -> None:
     hints = runtime().hints
     if isinstance(hints, CeleryHints):
         hints.clear(task, queue)
+
+
+@lru_cache(maxsize=1)
+def event_stream() -> EventStream:
+    """Where this process hands lifecycle events."""
+    from tasks.app import app
+
+    its = settings()
+    return EventStream(
+        short_lived_client(its.redis_url.get_secret_value()), app, its.events_task, its.events_queue
+    )
 
 
 def worker_kind() -> str:

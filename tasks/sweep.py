@@ -5,9 +5,9 @@ from __future__ import annotations
 from config.celery_settings import HOUSEKEEPING
 from kici_scaler.broker import task_names
 from kici_scaler.checkpoints import reached
-from kici_scaler.service import retention, sweep
+from kici_scaler.service import hand_over, retention, sweep
 from tasks.app import app
-from tasks.process import runtime
+from tasks.process import event_stream, runtime
 
 
 @app.task(name=task_names.SWEEP_DUE, queue=HOUSEKEEPING, max_retries=0)
@@ -18,6 +18,13 @@ def sweep_due() -> dict[str, object]:
     if not swept.owned_tick:
         return {"outcome": "duplicate"}
     return {"due": swept.looked_at, "ended": swept.ended, "quarantined": swept.quarantined}
+
+
+@app.task(name=task_names.HAND_OVER_EVENTS, queue=HOUSEKEEPING, max_retries=0)
+def hand_over_events() -> dict[str, object]:
+    """Hand lifecycle events to whoever listens."""
+    handed = hand_over.hand_over(runtime(), event_stream())
+    return {"outcome": "duplicate"} if handed is None else {"events": handed}
 
 
 @app.task(name=task_names.SWEEP_RETENTION, queue=HOUSEKEEPING, max_retries=0)

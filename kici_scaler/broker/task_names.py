@@ -10,6 +10,7 @@ CANCEL_REQUEST: Final = "cancel_request"
 ADMIT_WAITING: Final = "admit.waiting"
 WARM_FILL: Final = "warm.fill"
 RELOAD_CONFIG: Final = "reload_config"
+HAND_OVER_EVENTS: Final = "events.hand_over"
 SWEEP_DUE: Final = "sweep.due"
 SWEEP_RETENTION: Final = "sweep.retention"
 

@@ -14,8 +14,10 @@ import typer
 from kici_scaler.cli import access, render
 from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from kici_scaler.cli.operator_client import OperatorClient
     from kici_scaler.gateway.models_agents import AgentDetail, AgentView, OutcomeView
 
 app = typer.Typer(help="List, show and destroy agents; read what they print.", no_args_is_help=True)
@@ -96,17 +98,38 @@ def logs(
 
 
 @app.command()
-def destroy(agent_id: AgentId, as_json: AsJson = False) -> None:
+def destroy(
+    agent_id: Annotated[str | None, typer.Argument(metavar="ID", help="The agent's id.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every live agent; drain first, or new ones follow.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Forget its row too: you know that its compute is gone."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Tear an agent down; a job that it runs fails with that cause.
 
     Example: kici-scaler agents destroy scaler-bare-metal-4f1d
     """
+    if (agent_id is None) is not every:
+        raise InvalidInput("name one agent, or say --all")
+    if every and force:
+        raise InvalidInput("--force is said of one agent at a time")
     with access.operator() as gateway:
-        answer = gateway.post(f"{_path(agent_id)}/destroy")
+        wanted = [agent_id] if agent_id else [each["agentId"] for each in _live(gateway)]
+        verb = "forget" if force else "destroy"
+        answers = [gateway.post(f"{_path(each)}/{verb}") for each in wanted]
     if as_json:
-        print_json(answer)
-    else:
-        typer.echo(f"{agent_id}: {answer['state'] or 'gone'}")
+        print_json(answers if every else answers[0])
+        return
+    for each, answer in zip(wanted, answers, strict=True):
+        typer.echo(f"{each}: {'forgotten' if force else answer['state'] or 'gone'}")
+
+
+def _live(gateway: OperatorClient) -> Any:
+    return gateway.get("/v1/agents", {"limit": 10_000})["agents"]
 
 
 def _path(agent_id: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from kici_scaler.cli import (
     agents,
     config,
+    diagnose,
     drain,
     explain,
     failures,
@@ -56,6 +57,7 @@ def options(
 
 up.register(app)
 roles.register(app)
+diagnose.register(app)
 request.register(app)
 status.register(app)
 app.add_typer(requests.app, name="requests")

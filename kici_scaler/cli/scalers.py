@@ -10,6 +10,7 @@ import typer
 from kici_scaler.cli import access
 from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.cli.render import print_table
+from kici_scaler.errors import InvalidInput
 
 app = typer.Typer(help="List scalers; pause, drain and resume them.", no_args_is_help=True)
 machines = typer.Typer(help="List machines; drain and resume them.", no_args_is_help=True)
@@ -101,6 +102,32 @@ def resume_machine(machine: MachineId, as_json: AsJson = False) -> None:
     Example: kici-scaler machines resume build-7
     """
     _post(f"/v1/machines/{quote(machine, safe='')}/resume", {}, as_json=as_json)
+
+
+@machines.command("forget")
+def forget_machine(
+    machine: MachineId,
+    gone: Annotated[
+        bool,
+        typer.Option("--compute-is-gone", help="You know that nothing runs there any more."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a machine that will not come back, and every agent on it; their jobs go on elsewhere.
+
+    Example: kici-scaler machines forget build-7 --compute-is-gone
+    """
+    if not gone:
+        raise InvalidInput(
+            f"forgetting machine `{machine}` is only right when nothing runs there any more",
+            hint="Say so with --compute-is-gone.",
+        )
+    with access.operator() as gateway:
+        answer = gateway.post(f"/v1/machines/{quote(machine, safe='')}/forget")
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(f"{answer['subject']}: forgotten with {answer['agents']} agents")
 
 
 def _post(path: str, body: dict[str, object], *, as_json: bool) -> None:

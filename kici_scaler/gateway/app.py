@@ -17,6 +17,7 @@ from kici_scaler.gateway import (
     routes_config,
     routes_health,
     routes_logs,
+    routes_operator,
     routes_requests,
     routes_settings,
     routes_status,
@@ -67,6 +68,7 @@ def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) ->
         routes_agents.router,
         routes_cluster.router,
         routes_config.router,
+        routes_operator.router,
         routes_settings.router,
     ):
         app.include_router(router)

@@ -92,6 +92,7 @@ class Told:
 
     type: EventType
     detail: str
+    at_ms: int | None = None
 
 
 def record_created(
@@ -212,4 +213,4 @@ def _destroy_again(row: TakenStart) -> ending.Effects:
 
 
 def _events(row: TakenStart, told: Sequence[Told]) -> list[NewEvent]:
-    return [NewEvent(t.type, row.agent_id, row.job_id, row.run_id, t.detail) for t in told]
+    return [NewEvent(t.type, row.agent_id, row.job_id, row.run_id, t.detail, t.at_ms) for t in told]

@@ -22,6 +22,22 @@ def claim_tick(connection: Connection, duty: str, *, interval_seconds: float) ->
     return row.scalar_one_or_none() is not None
 
 
+def cursor(connection: Connection, duty: str) -> int:
+    """Up to where a duty that works through a sequence has come."""
+    value = connection.execute(
+        sql("SELECT reached FROM duties WHERE duty = :duty"), {"duty": duty}
+    ).scalar_one_or_none()
+    return 0 if value is None else int(value)
+
+
+def move_cursor(connection: Connection, duty: str, reached: int) -> None:
+    """Note up to where it has come; never back."""
+    connection.execute(
+        sql("UPDATE duties SET reached = greatest(reached, :reached) WHERE duty = :duty"),
+        {"duty": duty, "reached": reached},
+    )
+
+
 def seconds_since(connection: Connection, duty: str) -> float | None:
     """How long ago the duty ticked last; None when it never did."""
     value = connection.execute(

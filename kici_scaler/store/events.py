@@ -36,6 +36,8 @@ class NewEvent:
     job_id: str | None
     run_id: str | None
     detail: str = ""
+    at_ms: int | None = None
+    """Epoch milliseconds at which it was emitted, where that was earlier than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,12 @@ _RECORD = sql(f"""
     WITH mark AS MATERIALIZED (
         SELECT pg_advisory_xact_lock_shared(({_MARKS}::bigint << 48) | ({_GIVEN_OUT}))
     )
-    INSERT INTO events (type, agent_id, job_id, run_id, detail)
-    SELECT type, agent_id, job_id, run_id, detail
+    INSERT INTO events (at, type, agent_id, job_id, run_id, detail)
+    SELECT coalesce(to_timestamp(at_ms / 1000.0), clock_timestamp()), type, agent_id, job_id,
+           run_id, detail
     FROM mark, jsonb_to_recordset(CAST(:rows AS jsonb))
-      AS e(type text, agent_id text, job_id text, run_id text, detail text)
+      AS e(type text, agent_id text, job_id text, run_id text, detail text,
+           at_ms bigint)
 """)
 _LOWEST_MARK = sql(f"""
     SELECT min(((classid::bigint << 32) | objid::bigint) & 281474976710655) FROM pg_locks

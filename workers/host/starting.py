@@ -81,7 +81,7 @@ class Starter:
         def report(event: LifecycleEvent) -> None:
             # The end of a failed start is recorded with its consequences, not here.
             if event.kind is not LifecycleKind.FAILED:
-                told.append(Told(EventType(event.kind.value), event.detail))
+                told.append(Told(EventType(event.kind.value), event.detail, event.timestamp_ms))
 
         return SpawnOrder(
             installation_id=self.installation_id,

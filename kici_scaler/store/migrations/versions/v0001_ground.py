@@ -43,7 +43,8 @@ CREATE TABLE settings (
 
 CREATE TABLE duties (
     duty text PRIMARY KEY,
-    ticked_at timestamptz NOT NULL
+    ticked_at timestamptz NOT NULL,
+    reached bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE observation (

@@ -1,0 +1,42 @@
+"""Lifecycle events handed to whoever listens: a capped stream, and a task if one is named.
+
+Both are hints: `GET /v1/events?after=` is canonical, and what a listener missed is there.
+
+Crash table: `kill -9` between handing over and moving the cursor repeats a batch; events
+carry their id, so a listener knows what it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import duties, events
+from kici_scaler.store.engine import transaction
+from kici_scaler.store.events import EventRow
+
+DUTY = "events.hand_over"
+INTERVAL_SECONDS = 1.0
+BATCH = 500
+
+
+class Listener(Protocol):
+    """Takes events in order; False when it could not, and they should come again."""
+
+    def take(self, batch: Sequence[EventRow]) -> bool:
+        """Take a batch."""
+
+
+def hand_over(runtime: Runtime, listener: Listener) -> int | None:
+    """Hand over what was committed since the last time; None when another caller does it."""
+    with transaction(runtime.engine) as connection:
+        if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
+            return None
+        cursor = duties.cursor(connection, DUTY)
+        batch = events.after(connection, cursor, limit=BATCH)
+    if not batch or not listener.take(batch):
+        return 0
+    with transaction(runtime.engine) as connection:
+        duties.move_cursor(connection, DUTY, batch[-1].id)
+    return len(batch)
