@@ -25,6 +25,9 @@ from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transac
 from kici_scaler.store.requests import NewRequest, RequestRow
 from kici_scaler.store.section import Contended
 
+MOST_LOOKS = 16
+"""How often a cancellation looks for an agent that is being reserved in that very moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -177,6 +180,10 @@ def _reason(row: RequestRow) -> str:
     return row.wait_reason
 
 
+class _JustAssigned(Exception):
+    """An agent was reserved for the job between the look for one and the mark."""
+
+
 def cancel(
     runtime: Runtime, job_id: str, *, reason: str = "cancelled by the dispatcher"
 ) -> RequestState:
@@ -187,13 +194,26 @@ def cancel(
 
     Raises:
         DatabaseUnreachable: whether it was called off is not known; repeat.
+        Contended: it was not called off; repeat.
     """
+    for _ in range(MOST_LOOKS):
+        try:
+            effects, final = _cancel_once(runtime, job_id, reason)
+        except _JustAssigned:
+            continue
+        ending.announce(runtime, effects)
+        return final
+    raise Contended
+
+
+def _cancel_once(runtime: Runtime, job_id: str, reason: str) -> tuple[ending.Effects, RequestState]:
+    """Spawn first, then its request: one that shows only after the mark is left to a new look."""
     with transaction(runtime.engine) as connection:
         section.bound_waits(connection, admit.PASS_SECONDS)
         agent_id = request_ends.spawn_of(connection, job_id)
         state = request_ends.cancel(connection, job_id=job_id, reason=reason)
         if agent_id is None and state is RequestState.ASSIGNED:
-            agent_id = request_ends.spawn_of(connection, job_id)
+            raise _JustAssigned
         effects = ending.Effects()
         if agent_id is not None and state is RequestState.ASSIGNED:
             effects = ending.end(
@@ -206,6 +226,4 @@ def cancel(
             )
         elif agent_id is not None:
             effects = ending.tell(connection, agent_id)
-        final = request_rows.find(connection, [job_id])[job_id].state
-    ending.announce(runtime, effects)
-    return final
+        return effects, request_rows.find(connection, [job_id])[job_id].state
