@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 from kici_scaler.agent.protocol import CloseCode, JobFinishedAck, JobOffer
+from kici_scaler.client import DispatcherClient
 from kici_scaler.sealing import add_key
 from kici_scaler.store import gateways
 from kici_scaler.store.engine import transaction
@@ -62,6 +64,35 @@ def test_an_orderly_stop_sends_agents_elsewhere_and_starts_their_absence(house: 
     mark.touch()
     assert agent.exit_code() == 0
     house.await_job(job_of(order), "succeeded")
+
+
+def test_a_followed_log_goes_on_over_a_restart_of_the_gateway(house: House) -> None:
+    first = house.gateway()
+    mark = house.folder / "mark"
+    order = house.order(first, *wait_for_file(mark))
+    agent = house.agent(order, first)
+    heard: list[str] = []
+
+    def follow() -> None:
+        with DispatcherClient(first.url, house.dispatcher) as client:
+            heard.extend(line.text for line in client.log(job_of(order)))
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    waiting = house.client(first).build_request("GET", "/v1/events?after=1000000&wait=30")
+    poll = threading.Thread(target=house.client(first).send, args=(waiting,))
+    poll.start()
+    house.await_job(job_of(order), "running")
+    assert first.stop() == 0
+    assert "Traceback" not in first.log()
+    poll.join(5)
+    assert not poll.is_alive()
+
+    house.gateway(first.port)
+    mark.touch()
+    assert agent.exit_code() == 0, agent.log()
+    follower.join(30)
+    assert heard == ["begun", "done"]
 
 
 def test_an_idle_gateway_stops_at_once(house: House) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kici_scaler.agent.protocol import (
+    MAX_MESSAGE_BYTES,
     Claim,
     ClaimResponse,
     CloseCode,
@@ -134,6 +135,15 @@ def test_a_registered_agent_that_breaks_the_protocol_is_closed(
         agent.register()
         agent.say_text(said)
         assert agent.closed() == CloseCode.PROTOCOL_VIOLATION
+
+
+def test_a_message_that_is_too_large_ends_the_connection(
+    gateway: GatewayProcess, order: StartOrder
+) -> None:
+    with played(gateway.agents_url, order) as agent:
+        agent.register()
+        agent.say_text("x" * (MAX_MESSAGE_BYTES + 1))
+        assert agent.closed() == 1009
 
 
 def test_a_message_of_a_newer_agent_is_passed_over(
