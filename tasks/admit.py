@@ -11,7 +11,7 @@ from tasks.app import app
 from tasks.process import clear_mark, runtime
 
 
-@app.task(name=task_names.ADMIT_WAITING, queue=ADMIT, max_retries=0)
+@app.task(name=task_names.ADMIT_WAITING, max_retries=0)
 def admit_waiting() -> dict[str, object]:
     """Decide what waits; whoever holds the section is doing the same already."""
     reached("admit.received")

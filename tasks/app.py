@@ -8,9 +8,11 @@ import structlog
 from celery import Celery, signals
 
 from config.celery_settings import (
+    ADMIT,
     BEAT_INTERVAL,
     CONTROL_KIND,
     HOUSEKEEPING,
+    INTAKE,
     WARM,
     celery_configuration,
 )
@@ -22,8 +24,30 @@ from tasks import process
 
 log = structlog.get_logger(__name__)
 
+RETENTION_INTERVAL = 60.0
 FILL_INTERVAL = 30.0
 """Seconds between looks at the warm pools; whatever takes an agent has them looked at sooner."""
+
+ROUTES = {
+    task_names.REQUEST_SCALE: INTAKE,
+    task_names.REQUEST_SCALE_MANY: INTAKE,
+    task_names.CANCEL_REQUEST: INTAKE,
+    task_names.RELOAD_CONFIG: INTAKE,
+    task_names.ADMIT_WAITING: ADMIT,
+    task_names.WARM_FILL: WARM,
+    task_names.SWEEP_DUE: HOUSEKEEPING,
+    task_names.HAND_OVER_EVENTS: HOUSEKEEPING,
+    task_names.SWEEP_RETENTION: HOUSEKEEPING,
+}
+"""The queue of each control task; steps at backends have one for each machine instead."""
+
+DUTIES = {
+    task_names.WARM_FILL: FILL_INTERVAL,
+    task_names.SWEEP_DUE: BEAT_INTERVAL,
+    task_names.HAND_OVER_EVENTS: BEAT_INTERVAL,
+    task_names.SWEEP_RETENTION: RETENTION_INTERVAL,
+}
+"""What the clock fires, and each how many seconds; any number of clocks may."""
 
 app = Celery("kici-scaler", set_as_current=False)
 app.conf.update(
@@ -35,28 +59,16 @@ app.conf.update(
         "tasks.sweep",
         "tasks.backend",
         "tasks.config",
+        "tasks.deliver",
     ),
+    task_routes={name: {"queue": queue} for name, queue in ROUTES.items()},
     beat_schedule={
-        task_names.WARM_FILL: {
-            "task": task_names.WARM_FILL,
-            "schedule": FILL_INTERVAL,
-            "options": {"queue": WARM, "ignore_result": True},
-        },
-        task_names.SWEEP_DUE: {
-            "task": task_names.SWEEP_DUE,
-            "schedule": BEAT_INTERVAL,
-            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
-        },
-        task_names.HAND_OVER_EVENTS: {
-            "task": task_names.HAND_OVER_EVENTS,
-            "schedule": BEAT_INTERVAL,
-            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
-        },
-        task_names.SWEEP_RETENTION: {
-            "task": task_names.SWEEP_RETENTION,
-            "schedule": 60.0,
-            "options": {"queue": HOUSEKEEPING, "ignore_result": True},
-        },
+        name: {
+            "task": name,
+            "schedule": seconds,
+            "options": {"queue": ROUTES[name], "ignore_result": True},
+        }
+        for name, seconds in DUTIES.items()
     },
 )
 

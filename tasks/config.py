@@ -1,11 +1,8 @@
-"""A reload that a dispatcher or a deployment pipeline enqueues."""
+"""A reload that a dispatcher or a deployment pipeline enqueues: of the workers' own file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from config.celery_settings import INTAKE
+from config.settings import settings
 from kici_scaler.broker import task_names
 from kici_scaler.errors import KiciError
 from kici_scaler.service import reload
@@ -13,28 +10,37 @@ from kici_scaler.store.engine import DatabaseUnreachable
 from tasks.app import app
 from tasks.process import runtime
 
+NO_FILE = "this worker's settings name no scaler file; set KICI_SCALER_CONFIG_PATH"
+
 
 @app.task(
     name=task_names.RELOAD_CONFIG,
-    queue=INTAKE,
     ignore_result=False,
     autoretry_for=(DatabaseUnreachable,),
     max_retries=3,
     retry_backoff=2,
 )
-def reload_config(
-    *, document: Mapping[str, Any], source: str = "a task", plan: bool = False
-) -> dict[str, object]:
-    """Take a configuration over whole, or refuse it whole (`error` says why)."""
+def reload_config(*, plan: bool = False) -> dict[str, object]:
+    """Take the file that the worker's settings name over whole, or refuse it whole.
+
+    The answer has `error` when it was refused; with `plan` nothing is written.
+    """
+    path, directory = settings().scaler_config_path, settings().scaler_config_dir
+    if path is None:
+        return _refused(NO_FILE, "")
     try:
-        candidate = reload.of_document(runtime().engine, document, source)
+        candidate = reload.read(runtime().engine, path, directory)
         done = (
             reload.plan(runtime().engine, candidate)
             if plan
-            else reload.apply(runtime(), candidate, author=source)
+            else reload.apply(runtime(), candidate, author="a task")
         )
     except DatabaseUnreachable:
         raise
     except KiciError as error:
-        return {"error": {"code": "refused", "message": str(error), "hint": error.hint}}
+        return _refused(str(error), error.hint)
     return {"revision": done.revision_id, "applied": done.applied, "warnings": list(done.warnings)}
+
+
+def _refused(message: str, hint: str) -> dict[str, object]:
+    return {"error": {"code": "refused", "message": message, "hint": hint}}

@@ -22,6 +22,8 @@ from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import DatabaseUnreachable, make_engine
+from workers.event.host import EventHost
+from workers.event.router import celery_publisher
 from workers.host.host import BackendHost, HostOptions
 
 STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
@@ -83,10 +85,12 @@ def worker_kind() -> str:
 
 
 @lru_cache(maxsize=1)
-def host() -> BackendHost:
+def host() -> BackendHost | EventHost:
     """The backend host of this process; only in a backend worker."""
     backend_type = BackendType(worker_kind())
     stand_in = os.environ.get(STAND_IN_VARIABLE)
+    if backend_type is BackendType.EVENT and stand_in is None:
+        return _event_host()
     serves = os.environ.get(SERVES_VARIABLE)
     return BackendHost(
         runtime(),
@@ -97,6 +101,13 @@ def host() -> BackendHost:
             serves=None if not serves else tuple(part.strip() for part in serves.split(",")),
         ),
     )
+
+
+def _event_host() -> EventHost:
+    from tasks.app import app
+
+    its = settings()
+    return EventHost(runtime(), its, celery_publisher(app, its.router_queue))
 
 
 def open_host() -> None:

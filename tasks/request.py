@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from config.celery_settings import INTAKE
 from kici_scaler.broker import task_names
 from kici_scaler.checkpoints import reached
 from kici_scaler.service import request as requests
@@ -17,7 +16,6 @@ from tasks.process import runtime
 MOST_IN_ONE = 1_000
 """Requests in one task; a dispatcher with more sends several tasks."""
 INTAKE_OPTIONS: dict[str, Any] = {
-    "queue": INTAKE,
     "ignore_result": False,
     "autoretry_for": (DatabaseUnreachable, Contended),
     "max_retries": 5,

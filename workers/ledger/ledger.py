@@ -42,6 +42,7 @@ class Reservation(BaseModel):
 
     @property
     def key(self) -> tuple[str, str]:
+        """Whose share it is: installation and agent."""
         return self.installation, self.agent_id
 
 

@@ -171,7 +171,7 @@ def test_every_task_takes_its_arguments_by_keyword(live: Celery) -> None:
 
 
 def test_only_intake_tasks_carry_more_than_ids(live: Celery) -> None:
-    allowed = {"machine", "agents", "agent_id", "job_id", "reason"}
+    allowed = {"machine", "agents", "agent_id", "job_id", "reason", "plan"}
     for name, task in _own(live).items():
         if name not in ("request_scale", "request_scale_many"):
             assert set(inspect.signature(task.run).parameters) <= allowed, name
@@ -188,7 +188,12 @@ def test_every_task_is_retried_a_bounded_number_of_times(live: Celery) -> None:
 
 def test_only_intake_answers_its_caller(live: Celery) -> None:
     answering = {name for name, task in _own(live).items() if not task.ignore_result}
-    assert answering == {"request_scale", "request_scale_many", "cancel_request"}
+    assert answering == {
+        "request_scale",
+        "request_scale_many",
+        "cancel_request",
+        "reload_config",
+    }
 
 
 def test_no_message_expires_by_somebody_elses_clock(live: Celery) -> None:
