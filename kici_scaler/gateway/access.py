@@ -43,11 +43,16 @@ class Caller:
 
 
 class Access:
-    """Judges callers of one gateway."""
+    """Judges callers of one gateway.
+
+    Guessing makes an address wait, but nobody who shares it (behind a proxy, say) and
+    showed a good key before.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._known: dict[bytes, tuple[float, Caller]] = {}
+        """Keys that were good when they were last looked up, and until when that is believed."""
         self._asked: dict[bytes, asyncio.Future[Caller | None]] = {}
         self._uses = Buckets(KEY_REQUESTS)
 
@@ -58,12 +63,14 @@ class Access:
             HttpError: 401 without a valid key, 429 for too many requests, 503 when it
                 could not be told.
         """
+        token = _shown_token(authorization)
+        fingerprint = keys.hashed(token)
         failures = self._gateway.failed_logins
-        if (wait := failures.wait_for(address)) > 0:
+        if fingerprint not in self._known and (wait := failures.wait_for(address)) > 0:
             raise HttpError(
                 429, "too-many-failures", f"too many wrong keys from {address}", retry_after=wait
             )
-        caller = await self._caller(authorization)
+        caller = await self._caller(fingerprint, token)
         if caller is None:
             failures.take(address)
             raise HttpError(
@@ -80,12 +87,9 @@ class Access:
         self._uses.take(caller.key_id)
         return caller
 
-    async def _caller(self, authorization: str | None) -> Caller | None:
-        scheme, _, token = (authorization or "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not keys.looks_like_a_key(token):
+    async def _caller(self, fingerprint: bytes, token: str) -> Caller | None:
+        if not keys.looks_like_a_key(token):
             return None
-        fingerprint = keys.hashed(token)
         known = self._known.get(fingerprint)
         if known is not None and known[0] > time.monotonic():
             return known[1]
@@ -116,6 +120,12 @@ class Access:
             self._known.clear()
         self._known[fingerprint] = (time.monotonic() + REMEMBERED_SECONDS, caller)
         return caller
+
+
+def _shown_token(authorization: str | None) -> str:
+    """The bearer token of a header; '' without one."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 _BEARER = HTTPBearer(auto_error=False, description="An API key of `kici-scaler keys create`.")

@@ -25,6 +25,7 @@ from kici_scaler.gateway.lines import LineOrigin, clean
 from kici_scaler.gateway.link import Link
 from kici_scaler.gateway.session import Session
 from kici_scaler.service import register
+from kici_scaler.service.keys import looks_like_a_key
 from kici_scaler.service.register import Hello, Refusal, Refused, Welcome
 
 log = structlog.get_logger(__name__)
@@ -70,6 +71,8 @@ class NotWelcome(Exception):
 async def introduce(gateway: Gateway, link: Link) -> Introduced:
     """Hear who it is and adopt it, or not.
 
+    Refusals make an address wait, but no agent that returns to it with its resume token.
+
     Raises:
         NotWelcome: with the code to close with.
         LinkClosed: it went away.
@@ -77,15 +80,18 @@ async def introduce(gateway: Gateway, link: Link) -> Introduced:
     """
     said = await _greeting(link)
     _check(said)
-    if gateway.failed_logins.wait_for(link.address) > 0:
+    may_return = said.resume_token is not None and gateway.resume.is_valid(
+        said.agent_id, said.resume_token
+    )
+    if not may_return and gateway.failed_logins.wait_for(link.address) > 0:
         raise NotWelcome(CloseCode.REFUSED_FOR_NOW, "too many refused agents from this address")
     incarnation = gateway.incarnation
-    welcome = await _register(gateway, said)
+    welcome = await _register(gateway, said, may_return=may_return)
     if isinstance(welcome, Refused):
         if welcome.why in SUSPICIOUS:
             gateway.failed_logins.take(link.address)
         log.info("agent refused", agent=said.agent_id, why=welcome.why, detail=welcome.message)
-        raise NotWelcome(_CODES[welcome.why], welcome.message)
+        raise NotWelcome(_CODES[welcome.why], _reason(said, welcome))
     return Introduced(_session(link, said, welcome), said, welcome, incarnation)
 
 
@@ -109,6 +115,12 @@ async def _greeting(link: Link) -> Register:
     raise ProtocolViolation("too many claims on one connection")
 
 
+def _reason(said: Register, refused: Refused) -> str:
+    if refused.why is Refusal.BAD_TOKEN and said.token and looks_like_a_key(said.token):
+        return "agents that no scaler made are not served yet: an API key is no agent's token"
+    return refused.message
+
+
 def _check(said: Register) -> None:
     if said.protocol != PROTOCOL_VERSION:
         raise NotWelcome(
@@ -126,7 +138,7 @@ def _check(said: Register) -> None:
             )
 
 
-async def _register(gateway: Gateway, said: Register) -> Welcome | Refused:
+async def _register(gateway: Gateway, said: Register, *, may_return: bool) -> Welcome | Refused:
     facts = {
         key: clean(value, MOST_CHARACTERS) if isinstance(value, str) else value
         for key, value in to_plain(said.facts).items()
@@ -137,8 +149,7 @@ async def _register(gateway: Gateway, said: Register) -> Welcome | Refused:
         connection_number=said.connection,
         facts=facts,
         token=said.token,
-        resume_is_valid=said.resume_token is not None
-        and gateway.resume.is_valid(said.agent_id, said.resume_token),
+        resume_is_valid=may_return,
     )
     if not gateway.incarnation:
         return Refused(Refusal.FOR_NOW, "this gateway is starting over; come back")

@@ -173,3 +173,19 @@ def test_wake_ups_lost_with_redis_are_made_good_by_the_poll(house: House) -> Non
     client.post(f"/v1/requests/{job_of(order)}/cancel")
     assert agent.exit_code() == 0
     house.await_job(job_of(order), "cancelled")
+
+
+def test_refused_agents_make_their_address_wait_but_not_one_that_returns(house: House) -> None:
+    gateway = house.gateway()
+    order = house.order(gateway)
+    with played(gateway.agents_url, order) as agent:
+        resume = agent.register().resume_token
+    codes = set()
+    for _ in range(35):
+        with played(gateway.agents_url, order) as agent:
+            agent.say(agent.greeting(token="guess"))
+            codes.add(agent.closed())
+    assert codes == {CloseCode.REFUSED, CloseCode.REFUSED_FOR_NOW}
+    with played(gateway.agents_url, order) as agent:
+        agent.register(connection=2, resume_token=resume)
+        assert agent.expect(JobOffer).job_id == job_of(order)

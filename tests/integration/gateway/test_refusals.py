@@ -10,16 +10,19 @@ from kici_scaler.agent.protocol import (
     ClaimResponse,
     CloseCode,
     ConfigAck,
+    ErrorNotice,
     JobFinishedAck,
     JobOffer,
+    Register,
     RegisterAck,
     Shutdown,
 )
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.service import operate
+from kici_scaler.service import keys, operate
 from kici_scaler.service.start import StartOrder
+from kici_scaler.store.api_keys import KeyScope
 from tests.integration.gateway.house import GatewayProcess, House, job_of
-from tests.integration.gateway.played_agent import as_text, played
+from tests.integration.gateway.played_agent import FACTS, as_text, played
 from tests.support.waiting import eventually
 
 
@@ -54,6 +57,14 @@ def test_another_agents_token_is_refused(shared: House, gateway: GatewayProcess)
     first, second = shared.order(gateway), shared.order(gateway)
     with played(gateway.agents_url, first) as agent:
         agent.say(agent.greeting(token=second.agent_token))
+        assert agent.closed() == CloseCode.REFUSED
+
+
+def test_an_agent_that_no_scaler_made_is_told_so(gateway: GatewayProcess) -> None:
+    with played(gateway.agents_url) as agent:
+        token = keys.new_token(KeyScope.AGENT)
+        agent.say(Register(1, "static-1", ("linux",), 1, FACTS, token=token))
+        assert "no scaler made" in agent.expect(ErrorNotice).message
         assert agent.closed() == CloseCode.REFUSED
 
 
