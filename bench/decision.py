@@ -1,18 +1,10 @@
-"""How long the pure decision takes: 500 jobs against 50 scalers of 4 label sets each.
-
-Times are of the processor, as nothing here waits: a busy machine does not change them. Run by
-itself it prints JSON: `python -m bench.decision`.
-"""
+"""What is decided where caps are free: 500 jobs against 50 scalers of 4 label sets each."""
 
 from __future__ import annotations
 
-import json
-import statistics
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 
-from kici_scaler.domain.admission import Admit, MachineView, Refuse, Situation, decide
+from kici_scaler.domain.admission import MachineView, Situation
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.routing import RoutingTable
@@ -26,7 +18,7 @@ from kici_scaler.domain.scalers import (
     Scaler,
 )
 
-JOBS, SCALERS, LABEL_SETS, ROUNDS = 500, 50, 4, 200
+JOBS, SCALERS, LABEL_SETS = 500, 50, 4
 FACTS = MachineFacts("linux", "x64")
 GIBIBYTE = 1024**3
 
@@ -45,53 +37,19 @@ def jobs() -> list[Waiting]:
     return [_job(number) for number in range(JOBS)]
 
 
-def decision(repeats: int = ROUNDS) -> dict[str, object]:
-    """Milliseconds of one whole decision: asked before, and asked of a table just built."""
-    configured, waiting = cluster(), jobs()
-    facts = {scaler.name: (FACTS,) for scaler in configured.scalers}
-
-    def table() -> RoutingTable:
-        return RoutingTable.build(configured, facts)
-
-    warm = table()
-    decided = decide(waiting, _situation(warm))
-    return {
-        "jobs": JOBS,
-        "scalers": SCALERS,
-        "label_sets": SCALERS * LABEL_SETS,
-        "admitted": sum(isinstance(each, Admit) for each in decided),
-        "refused_with_reason": sum(
-            isinstance(each, Refuse) and bool(each.reason) for each in decided
-        ),
-        "warm_ms": _timed(lambda: warm, lambda known: decide(waiting, _situation(known)), repeats),
-        "cold_ms": _timed(table, lambda new: decide(waiting, _situation(new)), repeats),
-        "build_ms": _timed(lambda: warm, lambda _: table(), repeats),
-    }
-
-
-def _timed(
-    prepare: Callable[[], RoutingTable], work: Callable[[RoutingTable], object], repeats: int
-) -> dict[str, float]:
-    taken = []
-    for _ in range(repeats):
-        prepared = prepare()
-        begun = time.process_time()
-        work(prepared)
-        taken.append((time.process_time() - begun) * 1000)
-    percentiles = statistics.quantiles(taken, n=100)
-    return {
-        "least": round(min(taken), 3),
-        "p50": round(percentiles[49], 3),
-        "p99": round(percentiles[98], 3),
-    }
-
-
-def _situation(table: RoutingTable) -> Situation:
+def situation() -> Situation:
+    """Nothing is held yet; the routing table has been asked before."""
+    configured = cluster()
     machines = [
         MachineView(f"machine-{number}", BackendType.CONTAINER, FACTS, serves=None)
         for number in range(2)
     ]
-    return Situation(table=table, held=(), machines=machines, now=datetime.now(UTC))
+    return Situation(
+        table=RoutingTable.build(configured, {each.name: (FACTS,) for each in configured.scalers}),
+        held=(),
+        machines=machines,
+        now=datetime.now(UTC),
+    )
 
 
 def _scaler(number: int) -> Scaler:
@@ -132,7 +90,3 @@ def _job(number: int) -> Waiting:
 def _resources(cpu_millis: int, memory_bytes: int | None) -> Resources:
     amount = Amount(cpu_millis, memory_bytes)
     return Resources(amount, amount)
-
-
-if __name__ == "__main__":
-    print(json.dumps(decision(), indent=2))

@@ -1,25 +1,18 @@
-"""How long a decision takes where everything is contended: full caps, pools, ageing, reasons.
+"""What is decided where everything is contended: full caps, pools, ageing, reasons.
 
 500 requests that all differ, against 50 scalers of 4 label sets on machines with pools, most of
-it full, some of it paused or backing off. It prints JSON: `python -m bench.decision_admission`.
+it full, some of it paused or backing off.
 """
 
 from __future__ import annotations
 
-import gc
-import json
-import statistics
-import time
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from kici_scaler.domain.admission import (
-    Admit,
     MachineView,
     Restraint,
     Situation,
     backoff_restraint,
-    decide,
 )
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
@@ -68,7 +61,8 @@ def _scaler(number: int) -> Scaler:
     )
 
 
-def _requests() -> list[Waiting]:
+def requests() -> list[Waiting]:
+    """Five hundred that differ; one of 25 asks for what nobody offers."""
     found = []
     for number in range(REQUESTS):
         amount = Amount(1_000 + number, GIB + number)
@@ -119,36 +113,8 @@ def _situation(table: RoutingTable, machines: int) -> Situation:
     )
 
 
-def contended(machines: int, repeats: int = 200) -> dict[str, object]:
-    """Milliseconds of one whole decision, and what it decided."""
-    configured, waiting = _cluster(), _requests()
+def situation(machines: int) -> Situation:
+    """Most of it full, some of it paused or backing off."""
+    configured = _cluster()
     facts = {each.name: (FACTS,) for each in configured.scalers if each.type.is_local}
-    table = RoutingTable.build(configured, facts)
-    moment = _situation(table, machines)
-    decided = decide(waiting, moment)
-    outcomes = Counter(
-        "admitted" if isinstance(each, Admit) else each.code.value for each in decided
-    )
-    taken = []
-    gc.collect()
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        decide(waiting, moment)
-        taken.append((time.perf_counter() - begun) * 1000)
-    percentiles = statistics.quantiles(taken, n=100)
-    return {
-        "requests": REQUESTS,
-        "scalers": SCALERS,
-        "label_sets": SCALERS * LABEL_SETS,
-        "machines": machines,
-        "outcomes": dict(sorted(outcomes.items())),
-        "ms": {
-            "least": round(min(taken), 3),
-            "p50": round(percentiles[49], 3),
-            "p99": round(percentiles[98], 3),
-        },
-    }
-
-
-if __name__ == "__main__":
-    print(json.dumps([contended(machines) for machines in MACHINES], indent=2))
+    return _situation(RoutingTable.build(configured, facts), machines)

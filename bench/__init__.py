@@ -1,0 +1,1 @@
+"""How fast it is, against what the machine allows: every figure beside a floor of the same run."""

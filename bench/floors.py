@@ -1,0 +1,117 @@
+"""Floors: the least that a figure's building blocks cost here, measured around each figure.
+
+Half of a floor's samples are taken right before its figure and half right after, so that a
+machine that others keep busy slows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import redis
+from sqlalchemy import Engine, text
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+
+from bench.empty_tasks import EmptyTasks
+from bench.measure import Distribution, Unit, timed, timed_alone
+from bench.results import Floor, Measured
+from kici_scaler.store.engine import transaction
+
+
+@dataclass
+class Surrounding:
+    """The samples taken around a figure."""
+
+    name: str
+    samples: list[float] = field(default_factory=list)
+
+    def floor(self, times: float = 1.0) -> Floor:
+        """What the figure is held against; ask once the figure is measured."""
+        return Floor(self.name, Distribution.of(self.samples), times)
+
+    def measured(self, what: str) -> Measured:
+        """The floor as a figure of its own."""
+        return Measured(f"floor: {self.name}", what, Unit.SECONDS, Distribution.of(self.samples))
+
+
+@contextmanager
+def around(name: str, sample: Callable[[], list[float]]) -> Iterator[Surrounding]:
+    """Sample a floor before and after what is measured inside."""
+    taken = Surrounding(name, sample())
+    yield taken
+    taken.samples += sample()
+
+
+EMPTY_TRANSACTION = "empty transaction"
+WRITTEN_ROW = "transaction that writes one row"
+
+
+def empty_transactions(engine: Engine, repeats: int = 200) -> list[float]:
+    """BEGIN, `SELECT 1`, COMMIT, on a pooled connection, as every step here does it."""
+
+    def work() -> None:
+        with transaction(engine) as connection:
+            connection.execute(text("SELECT 1"))
+
+    return timed_alone(work, repeats=repeats, warm_up=20)
+
+
+def written_rows(engine: Engine, repeats: int = 50) -> list[float]:
+    """The same with one row updated, hence one flush to the disk."""
+    with transaction(engine) as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS bench_floor (n integer NOT NULL)"))
+        connection.execute(text("INSERT INTO bench_floor SELECT 0 WHERE NOT EXISTS"
+                                " (SELECT FROM bench_floor)"))  # fmt: skip
+
+    def work() -> None:
+        with transaction(engine) as connection:
+            connection.execute(text("UPDATE bench_floor SET n = n + 1"))
+
+    return timed_alone(work, repeats=repeats, warm_up=5)
+
+
+def set_nx(client: redis.Redis, repeats: int = 200) -> list[float]:
+    """Redis `SET NX PX` and the `DEL` that makes room for the next: one lock taken and released."""
+
+    def work() -> None:
+        client.set("bench:floor", "1", nx=True, px=3_000)
+        client.delete("bench:floor")
+
+    return timed_alone(work, repeats=repeats, warm_up=20)
+
+
+def empty_round_trips(tasks: EmptyTasks, repeats: int = 50) -> list[float]:
+    """Send one empty task and wait for its result."""
+    return timed_alone(tasks.round_trip, repeats=repeats, warm_up=10)
+
+
+def empty_bursts(tasks: EmptyTasks, count: int, repeats: int = 1) -> list[float]:
+    """Send that many empty tasks one by one; until the last one is done and acknowledged."""
+    return timed(tasks.burst, prepare=lambda: count, repeats=repeats, warm_up=0)
+
+
+def web_socket_echoes(repeats: int = 200) -> list[float]:
+    """One short text there and back over a WebSocket, both ends in this process."""
+
+    async def echo(socket: ServerConnection) -> None:
+        async for message in socket:
+            await socket.send(message)
+
+    async def measure() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        taken = []
+        async with serve(echo, "127.0.0.1", 0, compression=None) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with connect(f"ws://127.0.0.1:{port}", compression=None) as socket:
+                for _ in range(20 + repeats):
+                    begun = clock()
+                    await socket.send("x" * 100)
+                    await socket.recv()
+                    taken.append(clock() - begun)
+        return taken[20:]
+
+    return asyncio.run(measure())
