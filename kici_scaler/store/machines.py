@@ -47,20 +47,34 @@ class MachineRow:
 
 
 def announce(connection: Connection, machine: Announcement) -> None:
-    """Insert or refresh a machine; an announcement brings an unreachable one back."""
+    """Insert or refresh a machine; an announcement brings an unreachable one back.
+
+    A machine of another kind may serve what nothing served so far: those requests are
+    undecided again.
+    """
     connection.execute(
         sql(
             """
-            INSERT INTO machines AS m
-                (machine_id, backend_type, boot_id, os, arch, cpu_millis, memory_bytes, serves)
-            VALUES (:machine_id, :backend_type, :boot_id, :os, :arch, :cpu_millis, :memory_bytes,
-                    :serves)
-            ON CONFLICT (machine_id, backend_type) DO UPDATE SET
-                boot_id = excluded.boot_id, os = excluded.os, arch = excluded.arch,
-                cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes,
-                serves = excluded.serves, last_heartbeat = clock_timestamp(),
-                announced_at = clock_timestamp(),
-                state = CASE WHEN m.state = 'unreachable' THEN 'up' ELSE m.state END
+            WITH before AS (
+                SELECT os, arch, serves FROM machines
+                WHERE machine_id = :machine_id AND backend_type = :backend_type
+            ), said AS (
+                INSERT INTO machines AS m
+                    (machine_id, backend_type, boot_id, os, arch, cpu_millis, memory_bytes, serves)
+                VALUES (:machine_id, :backend_type, :boot_id, :os, :arch, :cpu_millis,
+                        :memory_bytes, :serves)
+                ON CONFLICT (machine_id, backend_type) DO UPDATE SET
+                    boot_id = excluded.boot_id, os = excluded.os, arch = excluded.arch,
+                    cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes,
+                    serves = excluded.serves, last_heartbeat = clock_timestamp(),
+                    announced_at = clock_timestamp(),
+                    state = CASE WHEN m.state = 'unreachable' THEN 'up' ELSE m.state END
+            )
+            UPDATE scale_requests SET routed_scaler = NULL
+            WHERE state = 'waiting' AND routed_scaler = '' AND NOT EXISTS (
+                SELECT 1 FROM before WHERE os IS NOT DISTINCT FROM :os
+                  AND arch IS NOT DISTINCT FROM :arch
+                  AND serves IS NOT DISTINCT FROM CAST(:serves AS text[]))
             """,
             "serves",
         ),

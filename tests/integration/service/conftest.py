@@ -60,6 +60,7 @@ def one_place(history: History, rows: Rows, tmp_path: Path) -> History:
 
 ONE_PLACE = """
 version: 1
+globalMaxAgents: 1000
 scalers:
   - name: local
     type: bare-metal

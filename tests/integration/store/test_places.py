@@ -52,6 +52,22 @@ def test_a_machine_that_is_heard_of_again_is_up_unless_it_drains(
     assert _machines(rows)[MACHINE, KIND].state == after
 
 
+@pytest.mark.parametrize(
+    ("more", "is_news"),
+    [({}, False), ({"boot_id": "boot-2"}, False), ({"arch": "arm64"}, True), ({"os": None}, True),
+     ({"serves": ("a",)}, True), ({"machine": "m2"}, True), ({"kind": "container"}, True)],
+)  # fmt: skip
+def test_what_nothing_served_is_undecided_again_when_another_kind_of_machine_comes(
+    rows: Rows, more: dict[str, Any], is_news: bool
+) -> None:
+    rows.call(machines.announce, announcement())
+    nobody, mine = rows.request(routed_scaler=""), rows.request(routed_scaler="a")
+    over = rows.request(state="refused", routed_scaler="")
+    rows.call(machines.announce, announcement(**more))
+    found = [rows.get("scale_requests", job)["routed_scaler"] for job in (nobody, mine, over)]
+    assert found == [None if is_news else "", "a", ""]
+
+
 def test_a_heartbeat_of_an_unknown_machine_asks_for_an_announcement(rows: Rows) -> None:
     rows.machine()
     assert not rows.call(machines.heartbeat, MACHINE, "container")
