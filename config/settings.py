@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from platformdirs import user_state_path
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Network = IPv4Network | IPv6Network
 
 
 def _hostname() -> str:
@@ -77,8 +80,29 @@ class Settings(BaseSettings):
     events_queue: str = "events"
     """The queue that the dispatcher's workers consume for it."""
 
+    webhook_secrets: SecretStr | None = None
+    """Secrets that events to provisioning targets are signed with, `{"https://…": "whsec_…"}`."""
+
+    webhook_secrets_path: Path | None = None
+    """A file of the same, for its owner's eyes only; read anew when it changes."""
+
+    webhook_allowed_networks: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default_factory=tuple
+    )
+    """Networks, by commas, that webhooks may reach although they are not public (10.1.0.0/16)."""
+
+    router_queue: str = "event.router"
+    """Queue of the dispatcher's router, which gets events to `organisation/workflow` targets."""
+
     ready_file: Path | None = None
     """A role creates this file once it does its work."""
+
+    @field_validator("webhook_allowed_networks", mode="before")
+    @classmethod
+    def _networks_by_commas(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return [ip_network(part.strip()) for part in value.split(",") if part.strip()]
 
     @field_validator("database_url")
     @classmethod

@@ -13,8 +13,10 @@ from kici_scaler.agent.protocol import PATH
 from kici_scaler.errors import KiciError
 from kici_scaler.gateway import (
     routes_agents,
+    routes_claims,
     routes_cluster,
     routes_config,
+    routes_deliveries,
     routes_health,
     routes_logs,
     routes_operator,
@@ -66,6 +68,9 @@ def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) ->
         routes_status.metrics_router,
         routes_warm.router,
         routes_agents.router,
+        routes_claims.router,
+        routes_deliveries.router,
+        routes_deliveries.router_of_events,
         routes_cluster.router,
         routes_config.router,
         routes_operator.router,

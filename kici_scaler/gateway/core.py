@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from kici_scaler.broker.log_stream import LogStream
 from kici_scaler.gateway.feed import LogFeed
-from kici_scaler.gateway.limits import FAILED_LOGINS, Buckets
+from kici_scaler.gateway.limits import CLAIMS, FAILED_LOGINS, Buckets
 from kici_scaler.gateway.lines import LineOutput
 from kici_scaler.gateway.resume import ResumeTokens
 from kici_scaler.gateway.session import Session, Sessions
@@ -31,10 +31,12 @@ class Gateway:
     runtime: Runtime
     keys: SealingKeys
     stream: LogStream
+    installation_id: str = "default"
     lines: LineOutput = field(default_factory=LineOutput)
     threads: Threads = field(default_factory=Threads)
     sessions: Sessions = field(default_factory=Sessions)
     failed_logins: Buckets = field(default_factory=lambda: Buckets(FAILED_LOGINS))
+    claims: Buckets = field(default_factory=lambda: Buckets(CLAIMS))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once this process takes nothing new and ends what waits."""
     incarnation: str = ""

@@ -14,12 +14,14 @@ from kici_scaler.agent.protocol import (
     Claim,
     ClaimResponse,
     CloseCode,
+    Credentials,
     ProtocolViolation,
     Register,
     RegisterAck,
     UnknownMessage,
 )
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.gateway import claims
 from kici_scaler.gateway.core import TRANSIENT, Gateway
 from kici_scaler.gateway.lines import LineOrigin, clean
 from kici_scaler.gateway.link import Link
@@ -78,7 +80,7 @@ async def introduce(gateway: Gateway, link: Link) -> Introduced:
         LinkClosed: it went away.
         ProtocolViolation: it said something else.
     """
-    said = await _greeting(link)
+    said = await _greeting(gateway, link)
     _check(said)
     may_return = said.resume_token is not None and gateway.resume.is_valid(
         said.agent_id, said.resume_token
@@ -95,7 +97,7 @@ async def introduce(gateway: Gateway, link: Link) -> Introduced:
     return Introduced(_session(link, said, welcome), said, welcome, incarnation)
 
 
-async def _greeting(link: Link) -> Register:
+async def _greeting(gateway: Gateway, link: Link) -> Register:
     """What it registers with; claims before that are answered."""
     try:
         async with asyncio.timeout(REGISTER_SECONDS):
@@ -105,8 +107,7 @@ async def _greeting(link: Link) -> Register:
                     return message
                 if not isinstance(message, Claim):
                     raise ProtocolViolation(f"{message.type} before register")
-                answer = "claiming is not available on this gateway"
-                await link.say(ClaimResponse(message.request_id, error=answer))
+                await link.say(await _claimed(gateway, link, message))
     except TimeoutError:
         reason = f"no register within {REGISTER_SECONDS:g} s"
         raise NotWelcome(CloseCode.REFUSED_FOR_NOW, reason) from None
@@ -119,6 +120,17 @@ def _reason(said: Register, refused: Refused) -> str:
     if refused.why is Refusal.BAD_TOKEN and said.token and looks_like_a_key(said.token):
         return "agents that no scaler made are not served yet: an API key is no agent's token"
     return refused.message
+
+
+async def _claimed(gateway: Gateway, link: Link, message: Claim) -> ClaimResponse:
+    try:
+        found = await claims.redeem(gateway, message.claim_code, link.address)
+    except claims.NotRedeemed as problem:
+        return ClaimResponse(message.request_id, error=str(problem))
+    credentials = Credentials(
+        found.agent_token, found.agent_id, found.orchestrator_url, found.labels
+    )
+    return ClaimResponse(message.request_id, credentials)
 
 
 def _check(said: Register) -> None:

@@ -24,6 +24,8 @@ AGENT_BYTES: Final = Rate(per_second=2 << 20, burst=8 << 20)
 KEY_REQUESTS: Final = Rate(per_second=500, burst=5_000)
 FAILED_LOGINS: Final = Rate(per_second=1, burst=30)
 """By address: refused keys and refused agents."""
+CLAIMS: Final = Rate(per_second=20, burst=200)
+"""By address, which a whole site of machines may share: tries to redeem a claim code."""
 
 
 class TokenBucket:

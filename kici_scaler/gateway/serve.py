@@ -78,7 +78,7 @@ async def _serve(
     stream: LogStream,
     listener: socket.socket,
 ) -> None:
-    gateway = Gateway(runtime, keys, stream)
+    gateway = Gateway(runtime, keys, stream, settings.installation_id)
     life = Life(gateway, settings.mutex_url)
     await life.begin()
     files = ScalerFiles(settings.scaler_config_path, settings.scaler_config_dir)

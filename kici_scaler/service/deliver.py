@@ -209,6 +209,8 @@ def _after_called_off(
 def _after_scale_down(
     connection: Connection, tried: Tried, attempt: Attempt, after: _After
 ) -> DeliveryState:
+    if tried.state is not DeliveryState.PENDING:
+        return tried.state
     state = _continue(connection, tried, attempt, None)
     if state is DeliveryState.DONE:
         delivery_tries.count(connection, tried.scaler, tried.kind, tried.reason)

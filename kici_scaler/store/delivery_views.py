@@ -107,7 +107,7 @@ def try_at_once(connection: Connection, request_id: str) -> bool:
 _FETCHED = sql("""
     SELECT d.id, coalesce(d.lease_token, 0) AS token, d.request_id, d.agent_id, d.scaler, d.kind,
         d.target, d.reason, d.attempts, d.created_at,
-        coalesce(d.attempted_at, d.created_at) AS attempted_at, d.sealed_code,
+        clock_timestamp() AS attempted_at, d.sealed_code,
         coalesce(c.expires_at, clock_timestamp() + make_interval(secs => c.ttl_seconds))
             AS code_until,
         s.agent_labels AS labels, s.gate, s.cpu_millis, s.memory_bytes, s.job_id,
@@ -133,6 +133,20 @@ def fetch(connection: Connection, request_id: str) -> TakenDelivery | None:
         sql("UPDATE event_deliveries SET may_have_acted = true WHERE id = :id"), {"id": row.id}
     )
     return taken_of(dict(row._mapping))
+
+
+def acknowledge(connection: Connection, request_id: str) -> bool:
+    """The router has it; False when the delivery was over already."""
+    closed = connection.execute(
+        sql("""
+            UPDATE event_deliveries SET state = 'done', may_have_acted = true,
+                sealed_code = NULL, last_error = NULL, closed_at = clock_timestamp(),
+                dead_letter = false
+            WHERE request_id = :id AND state = 'pending'
+        """),
+        {"id": request_id},
+    )
+    return closed.rowcount == 1
 
 
 def counts(connection: Connection) -> list[tuple[str, DeliveryKind, str, int]]:
