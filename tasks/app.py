@@ -32,6 +32,7 @@ ROUTES = {
     task_names.REQUEST_SCALE: INTAKE,
     task_names.REQUEST_SCALE_MANY: INTAKE,
     task_names.CANCEL_REQUEST: INTAKE,
+    task_names.ACKNOWLEDGE_DELIVERY: INTAKE,
     task_names.RELOAD_CONFIG: INTAKE,
     task_names.ADMIT_WAITING: ADMIT,
     task_names.WARM_FILL: WARM,

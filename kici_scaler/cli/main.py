@@ -11,6 +11,7 @@ from kici_scaler.cli import (
     agents,
     config,
     diagnose,
+    deliveries,
     drain,
     explain,
     failures,
@@ -63,6 +64,7 @@ status.register(app)
 app.add_typer(requests.app, name="requests")
 app.add_typer(agents.app, name="agents")
 app.add_typer(warm.app, name="warm")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(drain.app, name="drain")
 app.add_typer(config.app, name="config")
 reload.register(app, config.app)
