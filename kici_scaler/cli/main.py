@@ -10,8 +10,8 @@ import typer
 from kici_scaler.cli import (
     agents,
     config,
-    diagnose,
     deliveries,
+    diagnose,
     drain,
     explain,
     failures,
