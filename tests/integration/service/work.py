@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import Contended, DatabaseUnreachable, make_engine
 
+PAUSE = threading.Event()
+"""Never set; a caller that was refused waits for it a moment before it asks again."""
 ENVELOPE = {"keyId": "key", "sealed": "c2VhbGVk"}
 
 
@@ -83,7 +86,7 @@ def until_answered(its: Runtime, bodies: Sequence[Mapping[str, Any]]) -> list[An
         try:
             return request.submit(its, [parse_request(each) for each in bodies])
         except (Contended, DatabaseUnreachable):
-            continue
+            PAUSE.wait(0.02)
 
 
 def run_pass(its: Runtime) -> None:
