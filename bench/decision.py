@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kici_scaler.domain.admission import MachineView, Situation
+from kici_scaler.domain.admission import Situation
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import (

@@ -9,13 +9,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from kici_scaler.domain.admission import (
-    MachineView,
     Restraint,
     Situation,
     backoff_restraint,
 )
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
+from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import (

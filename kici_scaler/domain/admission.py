@@ -15,27 +15,13 @@ from datetime import datetime, timedelta
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
+from kici_scaler.domain.machines import MachineView, machines_for
 from kici_scaler.domain.prespawned import Ready, Stock, Supply, Taken
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
-from kici_scaler.domain.scalers import BackendType, LabelSet, Resources, Role, Scaler
+from kici_scaler.domain.scalers import LabelSet, Resources, Role, Scaler
 from kici_scaler.domain.usage import Ledger, Rooms
-
-
-@dataclass(frozen=True, slots=True)
-class MachineView:
-    """A machine as a decision sees it."""
-
-    id: str
-    backend_type: BackendType
-    facts: MachineFacts | None
-    serves: frozenset[str] | None
-    """Scaler names, or None for every scaler of its type."""
-    obstacle: str | None = None
-    """Why it takes nothing new (draining, unreachable), or None."""
-    pool_obstacle: str | None = None
-    """Why it takes nothing that counts against a machine pool, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +244,7 @@ class Deciding:
     def _look_for_rooms(self, route: Route) -> Rooms | str:
         if not route.scaler.type.is_local:
             return self.ledger.rooms(route.scaler, (None,))
-        machines, why_none = _machines_for(route, self._is.machines)
+        machines, why_none = machines_for(route.scaler, route.facts, self._is.machines)
         return self.ledger.rooms(route.scaler, machines) if machines else why_none
 
     def _unroutable(self, scaler: Scaler) -> str | None:
@@ -271,27 +257,3 @@ class Deciding:
             return _Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
         code = self._is.restraints[restrained[0]].code
         return _Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])
-
-
-def _machines_for(route: Route, machines: Sequence[MachineView]) -> tuple[tuple[str, ...], str]:
-    """The machines that may take this route, in a stable order, or why there are none."""
-    scaler = route.scaler
-    mine = [
-        each
-        for each in machines
-        if each.backend_type is scaler.type
-        and (each.serves is None or scaler.name in each.serves)
-        and (not route.facts or each.facts in route.facts)
-    ]
-    if not mine:
-        return (), (
-            f"no machine serves scaler `{scaler.name}`: start a worker with"
-            f" `kici-scaler worker {scaler.type}`"
-        )
-    obstacles = {
-        each.id: each.obstacle or (each.pool_obstacle if scaler.machine_pool else None)
-        for each in mine
-    }
-    able = tuple(sorted(name for name, obstacle in obstacles.items() if obstacle is None))
-    told = "; ".join(f"machine `{name}` {why}" for name, why in sorted(obstacles.items()) if why)
-    return able, f"scaler `{scaler.name}`: {told}"

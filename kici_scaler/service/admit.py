@@ -19,13 +19,13 @@ from kici_scaler.domain.admission import (
     Admit,
     Bind,
     Deciding,
-    MachineView,
     Refuse,
     Restraint,
     Situation,
     backoff_restraint,
 )
 from kici_scaler.domain.labels import MachineFacts
+from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
 from kici_scaler.domain.windows import Windows
@@ -213,6 +213,7 @@ def _machine_view(row: machine_rows.MachineRow) -> MachineView:
         serves=None if row.serves is None else frozenset(row.serves),
         obstacle=obstacle,
         pool_obstacle="has its pool filled by another installation" if row.held_back else None,
+        degraded=row.degraded,
     )
 
 
@@ -222,13 +223,7 @@ def _facts_by_scaler(
     """The kinds of machines each local scaler has, whatever their state."""
     found: dict[str, tuple[MachineFacts, ...]] = {}
     for scaler in cluster.scalers:
-        kinds = {
-            view.facts
-            for view in views
-            if view.facts is not None
-            and view.backend_type is scaler.type
-            and (view.serves is None or scaler.name in view.serves)
-        }
+        kinds = {view.facts for view in views if view.facts is not None and view.is_for(scaler)}
         if kinds:
             found[scaler.name] = tuple(sorted(kinds, key=lambda each: (each.os, each.arch)))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -44,6 +44,8 @@ class MachineRow:
     """Its `not before` is still ahead: another user of its pool holds the room."""
     is_fresh: bool
     last_heartbeat: datetime
+    degraded: Mapping[str, str] = field(default_factory=dict)
+    """Scalers that cannot run there at the moment, and why."""
 
 
 def announce(connection: Connection, machine: Announcement) -> None:
@@ -112,8 +114,11 @@ def all_machines(connection: Connection, *, fresh_seconds: float) -> list[Machin
                    serves,
                    coalesce(not_before > clock_timestamp(), false) AS held_back,
                    last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
-                   last_heartbeat
-            FROM machines ORDER BY machine_id, backend_type
+                   last_heartbeat,
+                   coalesce((SELECT jsonb_object_agg(d.scaler, d.reason) FROM machine_scalers d
+                             WHERE d.machine_id = m.machine_id
+                               AND d.backend_type = m.backend_type), '{}') AS degraded
+            FROM machines m ORDER BY machine_id, backend_type
         """),
         {"fresh": fresh_seconds},
     )

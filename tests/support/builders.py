@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from kici_scaler.domain.admission import (
     Admit,
     Decision,
-    MachineView,
     Refuse,
     Restraint,
     Situation,
@@ -17,6 +16,7 @@ from kici_scaler.domain.admission import (
 )
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
+from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import (

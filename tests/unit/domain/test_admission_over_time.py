@@ -19,8 +19,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from kici_scaler.domain.admission import Admit, MachineView, Situation, decide
+from kici_scaler.domain.admission import Admit, Situation, decide
 from kici_scaler.domain.limits import Held
+from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.scalers import BackendType, Cap, Cluster
 from kici_scaler.domain.spawn import EDGES, ENDING, SpawnState
