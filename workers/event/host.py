@@ -105,7 +105,7 @@ class EventHost:
 
     def _look_at(self, scaler: Scaler) -> None:
         url = scaler.orchestrator_url or self._agent_url
-        if urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost"):
+        if _is_here(url) and not all(map(_is_here, scaler.provisioning_targets)):
             log.warning(
                 "agents of provisions are told to connect to this machine's own loopback",
                 scaler=scaler.name,
@@ -121,3 +121,7 @@ class EventHost:
             self._secrets.of(target)
         except UnusableSecrets as error:
             log.error(str(error), scaler=scaler.name, target=target, hint=error.hint)
+
+
+def _is_here(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
