@@ -12,6 +12,10 @@ PACKAGES="docker.io iptables podman nftables busybox-static docker-registry"
 TREE="$(pwd)/build/e2e/base.tar"
 python="$1"
 shift
+case " $*" in
+*" tests/"*) ;;
+*) set -- tests/e2e/container "$@" ;;
+esac
 
 say() { echo "e2e-container: $*" >&2; }
 
@@ -19,7 +23,7 @@ say() { echo "e2e-container: $*" >&2; }
 give_up() {
     say "$1"
     [ -z "${CI:-}" ] || exit 1
-    exec "$python" -m pytest tests/e2e/container "$@"
+    exec "$python" -m pytest tests/e2e/container
 }
 
 complete() {
@@ -47,7 +51,7 @@ KICI_E2E_TREE="$TREE" unshare --net --mount --pid --fork --kill-child --mount-pr
     mount -t tmpfs tmpfs /var/lib/cni
     ip link set lo up
     exec "$@"
-' inside "$python" -m pytest tests/e2e/container "$@" || status=$?
+' inside "$python" -m pytest "$@" || status=$?
 
 # What the runtimes were limited by; every process in there is gone by now.
 find /sys/fs/cgroup -depth -type d -path '*/kici-e2e/*' -exec rmdir {} + 2>/dev/null || true

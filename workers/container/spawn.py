@@ -139,12 +139,17 @@ class Spawn:
             )
 
     def _refused(self, error: Refused) -> BackendError:
-        """What the runtime will not make: the job's fault if it asked for what cannot be."""
+        """What the runtime will not make, as it would never."""
         if isinstance(error, Missing):
             return error
+        return Permanent(str(error), job_caused=self._is_jobs_doing)
+
+    @property
+    def _is_jobs_doing(self) -> bool:
+        """Whether the job asked for something that could be why it cannot be made."""
         order = self._order
-        asked_by_job = order.job_id is not None and order.limits != order.label_set.resources.limits
-        return Permanent(str(error), job_caused=asked_by_job or order.job_image is not None)
+        own_limits = order.limits != order.label_set.resources.limits
+        return order.job_id is not None and (own_limits or order.job_image is not None)
 
     def _bring_up(self, network: AgentNetwork | None, image: Image | None) -> Seen:
         """Give the made container what it needs, start it, and close its network around it."""
@@ -192,10 +197,9 @@ class Spawn:
         return seen
 
     def _unstartable(self, problem: BackendError) -> BackendError:
-        """A start that was refused: with the job's image or command, or with the scaler's."""
-        if isinstance(problem, Refused) or self._order.job_image:
-            return Permanent(str(problem), job_caused=self._order.job_image is not None)
-        return problem
+        """A start that was refused; whether for ever, not every runtime tells."""
+        kind = Permanent if isinstance(problem, Refused) else OutcomeUnknown
+        return kind(str(problem), job_caused=self._is_jobs_doing)
 
     def _let(self, seen: Seen, network: AgentNetwork | None) -> Seen:
         """Put the rules for its address in force; without them it reaches nothing."""

@@ -12,6 +12,7 @@ from tests.conformance.harness import Harness
 from tests.e2e.container.engines import DockerEngine, PodmanEngine, TestEngine
 from tests.e2e.container.harness import ContainerHarness, make_harness_image
 from tests.e2e.container.images import make_images
+from tests.e2e.container.workshop import Workshop
 from workers.contract import Backend
 
 TREE = os.environ.get("KICI_E2E_TREE", "")
@@ -81,3 +82,11 @@ def backend(harness: Harness) -> Backend:
 def agent_id(harness: Harness) -> str:
     """An agent that does not exist yet."""
     return harness.new_agent_id()
+
+
+@pytest.fixture
+def workshop(engine: TestEngine, tmp_path: Path) -> Iterator[Workshop]:
+    """An installation on each runtime in turn."""
+    made = Workshop(engine, tmp_path)
+    yield made
+    made.close()

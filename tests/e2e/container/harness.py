@@ -17,6 +17,7 @@ from tests.support.waiting import eventually
 from workers.contract import ComputeRef, SpawnOrder
 
 _AGENT = """\
+trap "exit 143" TERM
 echo "$KICI_AGENT_ID" >> /harness/witness
 rm "$KICI_AGENT_TOKEN_FILE"
 echo "hello $KICI_AGENT_ID"
