@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import TextClause, bindparam, text
@@ -34,8 +35,14 @@ def records(items: Iterable[DataclassInstance]) -> str:
     return as_rows({name: getattr(row, name) for name in names} for row in rows)
 
 
+@lru_cache(maxsize=1024)
 def sql(statement: str, *text_arrays: str) -> TextClause:
-    """A statement whose named parameters `text_arrays` are text arrays."""
+    """A statement whose named parameters `text_arrays` are text arrays; parsed once.
+
+    `clock_timestamp()` is read for each row anew, so no index can answer a comparison with it.
+    Where one should, write `(SELECT clock_timestamp())`: it is read once, when the statement
+    begins.
+    """
     clause = text(statement)
     if text_arrays:
         clause = clause.bindparams(*(bindparam(name, type_=ARRAY(TEXT)) for name in text_arrays))

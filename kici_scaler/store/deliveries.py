@@ -201,7 +201,7 @@ def due(connection: Connection, *, most: int, first_pause: float) -> frozenset[D
         sql("""
             WITH picked AS (
                 SELECT id FROM event_deliveries
-                WHERE due_at <= clock_timestamp() AND (state = 'pending' OR attempt_open)
+                WHERE due_at <= (SELECT clock_timestamp()) AND (state = 'pending' OR attempt_open)
                 ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
             )
             UPDATE event_deliveries d SET due_count = least(d.due_count + 1, 30),

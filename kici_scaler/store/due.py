@@ -28,7 +28,7 @@ class DueRow:
 
 _PICK = sql("""
     WITH picked AS (
-        SELECT agent_id FROM spawns WHERE due_at <= clock_timestamp()
+        SELECT agent_id FROM spawns WHERE due_at <= (SELECT clock_timestamp())
         ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
     ), seen AS (
         SELECT s.agent_id, a.unseen_since, a.gateway,
@@ -97,7 +97,7 @@ def oldest_overdue_seconds(connection: Connection) -> float:
     value = connection.execute(
         sql(
             "SELECT extract(epoch FROM clock_timestamp() - min(due_at)) FROM spawns"
-            " WHERE due_at <= clock_timestamp()"
+            " WHERE due_at <= (SELECT clock_timestamp())"
         )
     ).scalar_one_or_none()
     return 0.0 if value is None else float(value)

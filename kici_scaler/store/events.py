@@ -129,7 +129,10 @@ def _settled(connection: Connection) -> int:
 def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget events past their retention."""
     result = connection.execute(
-        sql("DELETE FROM events WHERE at < clock_timestamp() - make_interval(secs => :older)"),
+        sql(
+            "DELETE FROM events"
+            " WHERE at < (SELECT clock_timestamp() - make_interval(secs => :older))"
+        ),
         {"older": older_seconds},
     )
     return result.rowcount

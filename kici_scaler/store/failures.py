@@ -17,7 +17,8 @@ def recent(connection: Connection, *, within_seconds: float) -> dict[str, Failur
                    (array_agg(coalesce(condemned_why, '') ORDER BY updated_at DESC))[1] AS error,
                    extract(epoch FROM max(updated_at)) * 1000 AS at_ms
             FROM outcomes
-            WHERE failed AND updated_at >= clock_timestamp() - make_interval(secs => :within)
+            WHERE failed
+              AND updated_at >= (SELECT clock_timestamp() - make_interval(secs => :within))
             GROUP BY scaler
         """),
         {"within": within_seconds},

@@ -105,7 +105,7 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     result = connection.execute(
         sql("""
             DELETE FROM outcomes o
-            WHERE updated_at < clock_timestamp() - make_interval(secs => :older)
+            WHERE updated_at < (SELECT clock_timestamp() - make_interval(secs => :older))
               AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = o.agent_id)
         """),
         {"older": older_seconds},

@@ -187,7 +187,7 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     result = connection.execute(
         sql("""
             DELETE FROM scale_requests r
-            WHERE finished_at < clock_timestamp() - make_interval(secs => :older)
+            WHERE finished_at < (SELECT clock_timestamp() - make_interval(secs => :older))
               AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.job_id = r.job_id)
         """),
         {"older": older_seconds},

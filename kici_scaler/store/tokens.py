@@ -78,6 +78,6 @@ def revoke(connection: Connection, agent_ids: Sequence[str]) -> None:
 def purge_expired(connection: Connection) -> int:
     """Forget tokens past their end."""
     result = connection.execute(
-        sql("DELETE FROM agent_tokens WHERE expires_at < clock_timestamp()")
+        sql("DELETE FROM agent_tokens WHERE expires_at < (SELECT clock_timestamp())")
     )
     return result.rowcount
