@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Engine, text
 
-from examples.demo.processes import described, processes_of
+from examples.demo.processes import described, end, processes_of
 from kici_scaler.cli import main
 from kici_scaler.cli.operator_client import OperatorClient
 from kici_scaler.client import DispatcherClient, JobRequest, JobResult, Payload
@@ -147,6 +147,19 @@ def open_site(windows: Mapping[str, float] | None = None) -> Iterator[Site]:
         windows: live settings that differ from the defaults, in seconds.
     """
     folder = make_temporary_home("kici-e2e-")
+    try:
+        with _running(folder, windows or {}) as site:
+            yield site
+            site.expect_no_agent_left()
+        left = processes_of(folder)
+        assert not left, [described(each) for each in left]
+    finally:
+        end(processes_of(folder))
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _running(folder: Path, windows: Mapping[str, float]) -> Iterator[Site]:
     plan = Plan(
         roles=ROLES,
         scaler_file=ROOT / "config" / "scalers" / "demo.yaml",
@@ -155,22 +168,16 @@ def open_site(windows: Mapping[str, float] | None = None) -> Iterator[Site]:
     )
     with Installation(plan, folder / "data") as installation:
         profile = installation.profile
-        assert profile.gateway_url is not None
+        url, key = str(profile.gateway_url), profile.api_key_path.read_text().strip()
         engine = make_engine(
             profile.database_url.get_secret_value(), application="e2e", pool_size=2
         )
         with transaction(engine) as connection:
-            for name, seconds in (windows or {}).items():
+            for name, seconds in windows.items():
                 settings.put(connection, name, seconds, changed_by="e2e")
-        key = profile.api_key_path.read_text().strip()
         with (
-            DispatcherClient(profile.gateway_url, key) as scaler,
-            OperatorClient(profile.gateway_url, key, answer_within=LONG) as gateway,
+            DispatcherClient(url, key) as scaler,
+            OperatorClient(url, key, answer_within=LONG) as gateway,
         ):
-            site = Site(installation, folder, scaler, gateway, engine)
-            yield site
-            site.expect_no_agent_left()
+            yield Site(installation, folder, scaler, gateway, engine)
         engine.dispose()
-    left = processes_of(folder)
-    assert not left, [described(each) for each in left]
-    shutil.rmtree(folder)
