@@ -43,6 +43,8 @@ class Situation:
     machines: Sequence[MachineView]
     now: datetime
     restraints: Mapping[str, Restraint] = field(default_factory=dict)
+    probes: Mapping[str, int] = field(default_factory=dict)
+    """Starts left to scalers that failed last and have to prove themselves first."""
     ageing: timedelta = timedelta(seconds=30)
     draining: bool = False
     ready: Sequence[Ready] = ()
@@ -147,6 +149,7 @@ class Deciding:
         restraints = situation.restraints
         self._closed = frozenset(name for name, each in restraints.items() if each.unroutable)
         self._refuse_scaler = self._unroutable if self._closed else None
+        self._probes = dict(situation.probes)
 
     def decide(self, requests: Iterable[Waiting]) -> list[Decision]:
         """One decision for each request, in the order given."""
@@ -173,12 +176,24 @@ class Deciding:
         # Usage only grows within a pass: whoever asks the same later meets the same answer.
         if not demand.reason:
             need = route.shape.requests
+            if self._probes and self._probes.get(route.scaler.name) == 0:
+                return self._refuse(request, self._after_the_probe(demand, route.scaler.name))
             room = rooms.best(need)
             if room is not None:
                 self.ledger.take(room, need)
+                if route.scaler.name in self._probes:
+                    self._probes[route.scaler.name] -= 1
                 return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
             demand.reason = rooms.shortage(need)
         return self._refuse(request, demand)
+
+    def _after_the_probe(self, demand: _Demand, scaler: str) -> _Demand:
+        """One start has to succeed first; a burst would only fail as often as it is long."""
+        demand.code, demand.rooms = WaitCode.BACKOFF, None
+        demand.reason = (
+            f"scaler `{scaler}` failed last: one start has to succeed before it takes more"
+        )
+        return demand
 
     def _refuse(self, request: Waiting, demand: _Demand) -> Decision:
         """No agent is started for it; one that serves it although meant for others may."""

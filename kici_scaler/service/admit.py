@@ -8,9 +8,9 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -36,9 +36,8 @@ from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store import scaler_states, section, settings, spawns
-from kici_scaler.store.bulk import sql
 from kici_scaler.store.engine import transaction
-from kici_scaler.store.scaler_states import ScalerStanding
+from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.warm import Bound
 
 PASS_SECONDS = 2.0
@@ -76,9 +75,14 @@ class Moment:
     connection: Connection
     owner: str
     revision: revisions.Revision
-    windows: Windows
+    live: settings.Live
     situation: Situation
     deciding: Deciding
+
+    @property
+    def windows(self) -> Windows:
+        """How long things may take."""
+        return self.live.windows
 
 
 def run_pass(runtime: Runtime) -> Pass:
@@ -132,12 +136,12 @@ def moment_of(
     connection: Connection, owner: str, revision: revisions.Revision, waiting: Sequence[Waiting]
 ) -> Moment:
     """Count everything; ready agents only where somebody waits for one."""
-    windows = settings.windows(connection)
-    situation = situation_of(connection, revision, windows)
+    live = settings.live(connection)
+    situation = situation_of(connection, revision, live)
     if waiting:
         ready = warm_pools.ready(connection, revision, situation, most=len(waiting))
         situation = replace(situation, ready=ready)
-    return Moment(connection, owner, revision, windows, situation, Deciding(situation))
+    return Moment(connection, owner, revision, live, situation, Deciding(situation))
 
 
 def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
@@ -164,11 +168,7 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
 def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
     connection, windows = moment.connection, moment.windows
     rows = Reservations(
-        moment.situation,
-        moment.revision.id,
-        moment.owner,
-        windows,
-        settings.spawn_timeouts(connection),
+        moment.situation, moment.revision.id, moment.owner, windows, moment.live.spawn_timeouts
     )
     reserve(
         connection,
@@ -183,20 +183,26 @@ def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
 
 
 def situation_of(
-    connection: Connection, revision: revisions.Revision, windows: Windows
+    connection: Connection, revision: revisions.Revision, live: settings.Live
 ) -> Situation:
     """Everything that decides at this moment, besides the requests."""
+    windows = live.windows
     rows = machine_rows.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
     views = [_machine_view(row) for row in rows]
-    now: datetime = connection.execute(sql("SELECT clock_timestamp()")).scalar_one()
+    states = scaler_states.all_states(connection)
     return Situation(
         table=revisions.table_of(revision, _facts_by_scaler(revision.cluster, views)),
         held=spawns.usage(connection),
         machines=views,
-        restraints=_restraints(connection, windows),
-        now=now,
+        restraints=_restraints(states, windows),
+        probes={
+            name: max(0, 1 - row.in_flight)
+            for name, row in states.items()
+            if row.failure_streak > 0 and row.backoff_seconds == 0
+        },
+        now=live.now,
         ageing=timedelta(seconds=windows.ageing_seconds),
-        draining=settings.is_draining(connection),
+        draining=live.draining,
     )
 
 
@@ -229,9 +235,9 @@ def _facts_by_scaler(
     return found
 
 
-def _restraints(connection: Connection, windows: Windows) -> dict[str, Restraint]:
+def _restraints(states: Mapping[str, ScalerStateRow], windows: Windows) -> dict[str, Restraint]:
     restraints: dict[str, Restraint] = {}
-    for name, row in scaler_states.all_states(connection).items():
+    for name, row in states.items():
         if row.standing in (ScalerStanding.PAUSED, ScalerStanding.RETIRING):
             reason = f"scaler `{name}` is {row.standing}"
             reason = f"{reason}: {row.reason}" if row.reason else reason

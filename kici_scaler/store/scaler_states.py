@@ -32,6 +32,8 @@ class ScalerStateRow:
     backoff_until: datetime | None
     backoff_seconds: float
     """Seconds of backoff left by the database's clock; 0 when there is none."""
+    in_flight: int = 0
+    """Spawns on their way of a scaler that failed last; not counted for others."""
 
 
 def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
@@ -40,7 +42,10 @@ def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
         sql("""
             SELECT scaler, standing, reason, failure_streak, backoff_until,
                    coalesce(greatest(0, extract(epoch FROM backoff_until - clock_timestamp())), 0)
-                       AS backoff_seconds
+                       AS backoff_seconds,
+                   CASE WHEN failure_streak = 0 THEN 0 ELSE (
+                       SELECT count(*) FROM spawns s WHERE s.scaler = scaler_states.scaler
+                         AND s.state IN ('reserved', 'spawning', 'booting')) END AS in_flight
             FROM scaler_states
         """)
     )
@@ -52,6 +57,7 @@ def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
             failure_streak=row.failure_streak,
             backoff_until=row.backoff_until,
             backoff_seconds=float(row.backoff_seconds),
+            in_flight=row.in_flight,
         )
         for row in rows
     }
