@@ -18,10 +18,10 @@ from kici_scaler.domain.limits import Held
 from kici_scaler.domain.machines import MachineView, machines_for
 from kici_scaler.domain.prespawned import Ready, Stock, Supply, Taken
 from kici_scaler.domain.request import WaitCode, Waiting
-from kici_scaler.domain.resources import Shape
+from kici_scaler.domain.resources import Need, Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.scalers import LabelSet, Resources, Role, Scaler
-from kici_scaler.domain.usage import Ledger, Rooms
+from kici_scaler.domain.usage import Ledger, Room, Rooms
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,11 @@ def backoff_restraint(scaler: str, seconds_left: float, streak: int, limit: int)
     return Restraint(WaitCode.BACKOFF, reason)
 
 
+def after_the_probe(scaler: str) -> str:
+    """What is told while a scaler that failed last proves itself with one start."""
+    return f"scaler `{scaler}` failed last: one start has to succeed before it takes more"
+
+
 def decide(requests: Iterable[Waiting], situation: Situation) -> list[Decision]:
     """One decision for each request, in the order given (most urgent first)."""
     return Deciding(situation).decide(requests)
@@ -166,6 +171,16 @@ class Deciding:
             if each.refused and each.route is not None
         ]
 
+    def may_start(self, scaler: str) -> bool:
+        """Whether this scaler, should it have failed last, has a start left to prove itself."""
+        return self._probes.get(scaler) != 0
+
+    def start(self, scaler: str, room: Room, need: Need) -> None:
+        """Count one more agent of this scaler there."""
+        self.ledger.take(room, need)
+        if scaler in self._probes:
+            self._probes[scaler] -= 1
+
     def _one(self, request: Waiting) -> Decision:
         demand = self._demand(request)
         if demand.supply is not None and (taken := demand.supply.take()) is not None:
@@ -176,24 +191,14 @@ class Deciding:
         # Usage only grows within a pass: whoever asks the same later meets the same answer.
         if not demand.reason:
             need = route.shape.requests
-            if self._probes and self._probes.get(route.scaler.name) == 0:
-                return self._refuse(request, self._after_the_probe(demand, route.scaler.name))
+            if not self.may_start(route.scaler.name):
+                return self._refuse(request, _after_the_probe(demand, route.scaler.name))
             room = rooms.best(need)
             if room is not None:
-                self.ledger.take(room, need)
-                if route.scaler.name in self._probes:
-                    self._probes[route.scaler.name] -= 1
+                self.start(route.scaler.name, room, need)
                 return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
             demand.reason = rooms.shortage(need)
         return self._refuse(request, demand)
-
-    def _after_the_probe(self, demand: _Demand, scaler: str) -> _Demand:
-        """One start has to succeed first; a burst would only fail as often as it is long."""
-        demand.code, demand.rooms = WaitCode.BACKOFF, None
-        demand.reason = (
-            f"scaler `{scaler}` failed last: one start has to succeed before it takes more"
-        )
-        return demand
 
     def _refuse(self, request: Waiting, demand: _Demand) -> Decision:
         """No agent is started for it; one that serves it although meant for others may."""
@@ -272,3 +277,10 @@ class Deciding:
             return _Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
         code = self._is.restraints[restrained[0]].code
         return _Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])
+
+
+def _after_the_probe(demand: _Demand, scaler: str) -> _Demand:
+    """A burst would only fail as often as it is long."""
+    demand.code, demand.rooms = WaitCode.BACKOFF, None
+    demand.reason = after_the_probe(scaler)
+    return demand

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kici_scaler.domain.admission import Deciding, Unmet
+from kici_scaler.domain.admission import Deciding, Unmet, after_the_probe
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.usage import Rooms
 from kici_scaler.domain.warm import Member, Muster, Pool, PoolKey, Roster
@@ -208,12 +208,15 @@ class _Filling:
 
     def _one(self, pool: Pool) -> Fill | None:
         assert pool.route is not None, "a pool with rooms has a route"
-        need, rooms = pool.route.shape.requests, self._rooms[pool.key]
+        name, need, rooms = pool.scaler.name, pool.route.shape.requests, self._rooms[pool.key]
+        if not self._deciding.may_start(name):
+            self.why[pool.key] = after_the_probe(name)
+            return None
         room = rooms.best(need)
         if room is None:
             self.why[pool.key] = rooms.shortage(need)
             return None
-        self._deciding.ledger.take(room, need)
+        self._deciding.start(name, room, need)
         self.short[pool.key] -= 1
         self._filled.add(pool.key)
         return Fill(pool, room.machine_id)
