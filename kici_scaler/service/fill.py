@@ -87,14 +87,14 @@ def trim_for_reload(
     rows = warm.members(connection)
     if not rows:
         return []
-    windows = settings.windows(connection)
-    situation = admit.situation_of(connection, after, windows)
+    live = settings.live(connection)
+    situation = admit.situation_of(connection, after, live)
     found = warm_pools.assembled(
         connection, after, situation, warm_pools.pools(connection, after, situation)
     )
     was = warm_pools.targets(before.cluster, situation.now)
     shall_be = {each.pool.key: each.pool.target for each in found.rosters}
-    return _end(connection, trim(found, warm_pools.shrunk(was, shall_be)), windows)
+    return _end(connection, trim(found, warm_pools.shrunk(was, shall_be)), live.windows)
 
 
 def _in_section(connection: Connection, owner: str) -> Filled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
@@ -40,7 +40,7 @@ class Reservations:
     revision_id: int
     owner: str
     windows: Windows
-    spawn_timeouts: dict[str, float]
+    spawn_timeouts: Mapping[str, float]
     """Seconds, of the organisations that have their own."""
     _offers: dict[tuple[str, int, str | None], Offer] = field(default_factory=dict)
 

@@ -114,9 +114,10 @@ def read(runtime: Runtime) -> ClusterStatus:
         DatabaseUnreachable: it cannot be told.
     """
     with snapshot(runtime.engine) as connection:
-        windows = settings.windows(connection)
+        live = settings.live(connection)
+        windows = live.windows
         revision = revisions.active(connection)
-        situation = admit.situation_of(connection, revision, windows)
+        situation = admit.situation_of(connection, revision, live)
         counts = census.spawns(connection)
         rows = machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
         return ClusterStatus(
@@ -143,7 +144,7 @@ def can_serve(runtime: Runtime, wanted: Wanted) -> Explanation:
     """
     with snapshot(runtime.engine) as connection:
         situation = admit.situation_of(
-            connection, revisions.active(connection), settings.windows(connection)
+            connection, revisions.active(connection), settings.live(connection)
         )
 
     def refuse(scaler: Scaler) -> str | None:

@@ -122,8 +122,7 @@ def obstacle(runtime: Runtime, agent_id: str, wanted: Wanted) -> Misfit | None:
 
 def _moment(connection: Connection) -> tuple[Revision, Situation]:
     revision = revisions.active(connection)
-    windows = settings.windows(connection)
-    return revision, admit.situation_of(connection, revision, windows)
+    return revision, admit.situation_of(connection, revision, settings.live(connection))
 
 
 def _status(

@@ -153,8 +153,8 @@ _LOCK_WAITING = sql(
            limit_cpu_millis, limit_memory_bytes, image, priority, may_wait, routed_scaler,
            wait_code, wait_reason, enqueued_at
     FROM scale_requests
-    WHERE state = 'waiting' AND job_id IN (
-        SELECT job_id FROM scale_requests WHERE job_id = ANY(:ids) AND state = 'waiting'
+    WHERE state = 'waiting' AND job_id = ANY(ARRAY(
+        SELECT unnest(CAST(:ids AS text[]))
         UNION
         SELECT head.job_id FROM (
             SELECT unnest(CAST(:scalers AS text[])) AS scaler) AS each_scaler,
@@ -166,7 +166,7 @@ _LOCK_WAITING = sql(
         (SELECT job_id FROM scale_requests
          WHERE state = 'waiting' AND routed_scaler IS NULL
          ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler)
-    )
+    ))
     ORDER BY priority DESC, enqueued_at, job_id
     FOR UPDATE SKIP LOCKED
     """,

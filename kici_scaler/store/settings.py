@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,21 +15,52 @@ from kici_scaler.store.bulk import sql
 CLUSTER = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Every setting that decisions need, and the moment they were read, by the database's clock.
+
+    `spawn_timeouts` are those of organisations that have their own, in seconds; `draining` turns
+    new demand away while running agents finish.
+    """
+
+    windows: Windows
+    spawn_timeouts: Mapping[str, float]
+    draining: bool
+    now: datetime
+
+
+_LIVE = sql("""
+    SELECT clock_timestamp() AS now,
+           jsonb_object_agg(key, value) FILTER (WHERE scope = '') AS of_cluster,
+           jsonb_object_agg(scope, value)
+               FILTER (WHERE scope <> '' AND key = 'spawn_timeout_seconds') AS timeouts
+    FROM settings
+""")
+
+
+def live(connection: Connection) -> Live:
+    """All of it in one read."""
+    row = connection.execute(_LIVE).one()
+    of_cluster = row.of_cluster or {}
+    return Live(
+        windows=Windows.of(of_cluster),
+        spawn_timeouts=_within_bounds(row.timeouts or {}),
+        draining=of_cluster.get("draining") is True,
+        now=row.now,
+    )
+
+
+def _within_bounds(stored: Mapping[str, object]) -> dict[str, float]:
+    found = {scope: spawn_timeout(value) for scope, value in stored.items()}
+    return {scope: seconds for scope, seconds in found.items() if seconds is not None}
+
+
 def windows(connection: Connection) -> Windows:
     """The cluster's windows: stored values over the defaults."""
     rows = connection.execute(
         sql("SELECT key, value FROM settings WHERE scope = :scope"), {"scope": CLUSTER}
     )
     return Windows.of({row.key: row.value for row in rows})
-
-
-def spawn_timeouts(connection: Connection) -> dict[str, float]:
-    """Spawn time-outs in seconds of the organisations that have their own."""
-    rows = connection.execute(
-        sql("SELECT scope, value FROM settings WHERE key = 'spawn_timeout_seconds' AND scope <> ''")
-    )
-    found = {row.scope: spawn_timeout(row.value) for row in rows}
-    return {scope: seconds for scope, seconds in found.items() if seconds is not None}
 
 
 def is_draining(connection: Connection) -> bool:
