@@ -37,7 +37,7 @@ ROUTES = {
     task_names.ADMIT_WAITING: ADMIT,
     task_names.WARM_FILL: WARM,
     task_names.SWEEP_DUE: HOUSEKEEPING,
-    task_names.HAND_OVER_EVENTS: HOUSEKEEPING,
+    task_names.PUBLISH_EVENTS: HOUSEKEEPING,
     task_names.SWEEP_RETENTION: HOUSEKEEPING,
 }
 """The queue of each control task; steps at backends have one for each machine instead."""
@@ -45,7 +45,7 @@ ROUTES = {
 DUTIES = {
     task_names.WARM_FILL: FILL_INTERVAL,
     task_names.SWEEP_DUE: BEAT_INTERVAL,
-    task_names.HAND_OVER_EVENTS: BEAT_INTERVAL,
+    task_names.PUBLISH_EVENTS: BEAT_INTERVAL,
     task_names.SWEEP_RETENTION: RETENTION_INTERVAL,
 }
 """What the clock fires, and each how many seconds; any number of clocks may."""

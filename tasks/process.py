@@ -17,7 +17,7 @@ from celery import Celery
 from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE
 from config.settings import settings
 from kici_scaler.broker.event_stream import EventStream
-from kici_scaler.broker.hints import CeleryHints, short_lived_client
+from kici_scaler.broker.hints import CeleryHints, sender, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service.runtime import NoMutex, Runtime
@@ -38,7 +38,13 @@ def owner_name(role: str) -> str:
     return f"{role}@{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
-def build_runtime(app: Celery, role: str, pool_size: int) -> Runtime:
+@lru_cache(maxsize=1)
+def sending_app() -> Celery:
+    """What this process sends tasks with; it consumes with the application it was started on."""
+    return sender(settings().redis_url.get_secret_value(), worker_kind())
+
+
+def build_runtime(role: str, pool_size: int) -> Runtime:
     """A runtime on this process's settings; connections are made when first used."""
     its = settings()
     marks = short_lived_client(its.mutex_url)
@@ -47,7 +53,7 @@ def build_runtime(app: Celery, role: str, pool_size: int) -> Runtime:
             its.database_url.get_secret_value(), application=role, pool_size=pool_size
         ),
         owner=owner_name(role),
-        hints=CeleryHints(app, marks),
+        hints=CeleryHints(sending_app(), marks),
         mutex=RedisMutex(marks) if its.reservation_mutex else NoMutex(),
     )
 
@@ -55,10 +61,8 @@ def build_runtime(app: Celery, role: str, pool_size: int) -> Runtime:
 @lru_cache(maxsize=1)
 def runtime() -> Runtime:
     """The runtime of this process."""
-    from tasks.app import app
-
     kind = worker_kind()
-    return build_runtime(app, kind, pool_size=2 if kind == CONTROL_KIND else 20)
+    return build_runtime(kind, pool_size=2 if kind == CONTROL_KIND else 20)
 
 
 def clear_mark(task: str, queue: str) -> None:
@@ -71,12 +75,9 @@ def clear_mark(task: str, queue: str) -> None:
 @lru_cache(maxsize=1)
 def event_stream() -> EventStream:
     """Where this process hands lifecycle events."""
-    from tasks.app import app
-
     its = settings()
-    return EventStream(
-        short_lived_client(its.redis_url.get_secret_value()), app, its.events_task, its.events_queue
-    )
+    client = short_lived_client(its.redis_url.get_secret_value())
+    return EventStream(client, sending_app(), its.events_task, its.events_queue)
 
 
 def worker_kind() -> str:
@@ -104,10 +105,8 @@ def host() -> BackendHost | EventHost:
 
 
 def _event_host() -> EventHost:
-    from tasks.app import app
-
     its = settings()
-    return EventHost(runtime(), its, celery_publisher(app, its.router_queue))
+    return EventHost(runtime(), its, celery_publisher(sending_app(), its.router_queue))
 
 
 def open_host() -> None:

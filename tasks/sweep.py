@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kici_scaler.broker import task_names
 from kici_scaler.checkpoints import reached
-from kici_scaler.service import hand_over, retention, sweep
+from kici_scaler.service import publish, retention, sweep
 from tasks.app import app
 from tasks.process import event_stream, runtime
 
@@ -19,10 +19,10 @@ def sweep_due() -> dict[str, object]:
     return {"due": swept.looked_at, "ended": swept.ended, "quarantined": swept.quarantined}
 
 
-@app.task(name=task_names.HAND_OVER_EVENTS, max_retries=0)
-def hand_over_events() -> dict[str, object]:
+@app.task(name=task_names.PUBLISH_EVENTS, max_retries=0)
+def publish_events() -> dict[str, object]:
     """Hand lifecycle events to whoever listens."""
-    handed = hand_over.hand_over(runtime(), event_stream())
+    handed = publish.publish(runtime(), event_stream())
     return {"outcome": "duplicate"} if handed is None else {"events": handed}
 
 

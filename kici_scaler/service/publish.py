@@ -16,7 +16,7 @@ from kici_scaler.store import duties, events
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventRow
 
-DUTY = "events.hand_over"
+DUTY = "events.publish"
 INTERVAL_SECONDS = 1.0
 BATCH = 500
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
         """Take a batch."""
 
 
-def hand_over(runtime: Runtime, listener: Listener) -> int | None:
+def publish(runtime: Runtime, listener: Listener) -> int | None:
     """Hand over what was committed since the last time; None when another caller does it."""
     with transaction(runtime.engine) as connection:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
