@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Connection
 
 from kici_scaler.domain.admission import Situation
-from kici_scaler.domain.labels import Offer, offer
+from kici_scaler.domain.labels import offer
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.resources import Shape
 from kici_scaler.domain.scalers import BackendType, LabelSet, Scaler
 from kici_scaler.domain.windows import Windows
 from kici_scaler.errors import KiciError
 from kici_scaler.store import spawns
-from kici_scaler.store.spawns import NewSpawn
+from kici_scaler.store.spawns import Blueprint, NewSpawn
 
 AGENT_ID_PREFIX = "scaler-"
 """Ids that start with this were minted here, and only have agents while a spawn row lives."""
@@ -34,7 +34,7 @@ def mint_agent_id(backend_type: BackendType) -> str:
 
 @dataclass(slots=True)
 class Reservations:
-    """Makes the rows of one decision; what a label set offers is worked out once."""
+    """Makes the rows of one decision; what spawns have in common is worked out once."""
 
     situation: Situation
     revision_id: int
@@ -42,7 +42,7 @@ class Reservations:
     windows: Windows
     spawn_timeouts: Mapping[str, float]
     """Seconds, of the organisations that have their own."""
-    _offers: dict[tuple[str, int, str | None], Offer] = field(default_factory=dict)
+    _blueprints: dict[tuple[str, int, str | None], Blueprint] = field(default_factory=dict)
 
     def row(
         self,
@@ -54,10 +54,34 @@ class Reservations:
         digest: str | None = None,
     ) -> NewSpawn:
         """A spawn for a request, or (None) one ahead of demand, with what it is made from."""
-        its = self._offer(scaler, label_set, machine_id)
         org = None if request is None else request.org
         return NewSpawn(
+            blueprint=self._blueprint(scaler, label_set, machine_id),
             agent_id=mint_agent_id(scaler.type),
+            warm=request is None,
+            spawn_timeout_seconds=self.spawn_timeouts.get(
+                org or "", self.windows.spawn_timeout_seconds
+            ),
+            cpu_millis=shape.requests.cpu_millis,
+            memory_bytes=shape.requests.memory_bytes,
+            limit_cpu_millis=shape.limits.cpu_millis,
+            limit_memory_bytes=shape.limits.memory_bytes,
+            job_id=None if request is None else request.job_id,
+            run_id=None if request is None else request.run_id,
+            org=org,
+            label_set_digest=digest,
+        )
+
+    def _blueprint(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Blueprint:
+        key = (scaler.name, label_set.index, machine_id)
+        found = self._blueprints.get(key)
+        if found is None:
+            found = self._blueprints[key] = self._drawn(scaler, label_set, machine_id)
+        return found
+
+    def _drawn(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Blueprint:
+        its = offer(scaler, label_set, self.situation.facts_of(machine_id))
+        return Blueprint(
             scaler=scaler.name,
             backend_type=scaler.type.value,
             revision_id=self.revision_id,
@@ -69,29 +93,9 @@ class Reservations:
             targets=scaler.provisioning_targets,
             machine_id=machine_id,
             pool=scaler.machine_pool if scaler.type.is_local else None,
-            warm=request is None,
             spawn_slots=scaler.max_concurrent_spawns,
-            spawn_timeout_seconds=self.spawn_timeouts.get(
-                org or "", self.windows.spawn_timeout_seconds
-            ),
-            cpu_millis=shape.requests.cpu_millis,
-            memory_bytes=shape.requests.memory_bytes,
-            limit_cpu_millis=shape.limits.cpu_millis,
-            limit_memory_bytes=shape.limits.memory_bytes,
-            job_id=None if request is None else request.job_id,
-            run_id=None if request is None else request.run_id,
-            org=org,
             owner=self.owner,
-            label_set_digest=digest,
         )
-
-    def _offer(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Offer:
-        key = (scaler.name, label_set.index, machine_id)
-        found = self._offers.get(key)
-        if found is None:
-            found = offer(scaler, label_set, self.situation.facts_of(machine_id))
-            self._offers[key] = found
-        return found
 
 
 def reserve(connection: Connection, rows: Sequence[NewSpawn], *, hint_after: float) -> None:
@@ -104,7 +108,7 @@ def reserve(connection: Connection, rows: Sequence[NewSpawn], *, hint_after: flo
     for _ in range(MOST_DRAWS):
         stored = spawns.insert(connection, left, hint_after=hint_after)
         left = [
-            replace(row, agent_id=mint_agent_id(BackendType(row.backend_type)))
+            replace(row, agent_id=mint_agent_id(BackendType(row.blueprint.backend_type)))
             for row in left
             if row.agent_id not in stored
         ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
-from functools import lru_cache
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import TextClause, bindparam, text
@@ -24,15 +25,26 @@ def as_rows(rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def records(items: Iterable[DataclassInstance]) -> str:
-    """The same for dataclasses of one type, by the names of their fields.
+    """The same for dataclasses, by the names of their fields."""
+    return as_rows(map(plain, items))
+
+
+def plain(item: DataclassInstance) -> dict[str, object]:
+    """The fields of a dataclass by name.
 
     Values are taken as they are: copying them deeply costs more than the statement.
     """
-    rows = list(items)
-    if not rows:
-        return "[]"
-    names = [each.name for each in fields(rows[0])]
-    return as_rows({name: getattr(row, name) for name in names} for row in rows)
+    names, read = _fields_of(type(item))
+    return dict(zip(names, read(item), strict=True))
+
+
+@cache
+def _fields_of(
+    kind: type[DataclassInstance],
+) -> tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]:
+    names = tuple(each.name for each in fields(kind))
+    assert len(names) > 1, "a single attribute would come without its tuple"
+    return names, attrgetter(*names)
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Row
@@ -250,24 +251,25 @@ def _request(row: Row[tuple[object, ...]]) -> RequestRow:
     return RequestRow(**values)
 
 
-def _waiting(row: Row[tuple[object, ...]]) -> Waiting:
-    it = row._mapping
+def _waiting(row: Iterable[Any]) -> Waiting:
+    """From the columns in the order that the statement above names them."""
+    (
+        job_id, run_id, labels, exclude, org, role, request_cpu, request_memory, limit_cpu,
+        limit_memory, image, priority, may_wait, routed_scaler, wait_code, wait_reason, enqueued_at,
+    ) = row  # fmt: skip
     return Waiting(
-        job_id=it["job_id"],
-        run_id=it["run_id"],
-        labels=frozenset(it["labels"]),
-        exclude=frozenset(it["exclude"]),
-        role=None if it["role"] is None else Role(it["role"]),
-        declared=Resources(
-            requests=Amount(it["request_cpu_millis"], it["request_memory_bytes"]),
-            limits=Amount(it["limit_cpu_millis"], it["limit_memory_bytes"]),
-        ),
-        image=it["image"],
-        org=it["org"],
-        priority=it["priority"],
-        enqueued_at=it["enqueued_at"],
-        may_wait=it["may_wait"],
-        routed_scaler=it["routed_scaler"],
-        wait_code=WaitCode(it["wait_code"]),
-        wait_reason=it["wait_reason"],
+        job_id=job_id,
+        run_id=run_id,
+        labels=frozenset(labels),
+        exclude=frozenset(exclude),
+        role=None if role is None else Role(role),
+        declared=Resources(Amount(request_cpu, request_memory), Amount(limit_cpu, limit_memory)),
+        image=image,
+        org=org,
+        priority=priority,
+        enqueued_at=enqueued_at,
+        may_wait=may_wait,
+        routed_scaler=routed_scaler,
+        wait_code=WaitCode(wait_code),
+        wait_reason=wait_reason,
     )

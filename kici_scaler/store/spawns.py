@@ -6,7 +6,7 @@ any process can act on it without the configuration that made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,14 +15,13 @@ from sqlalchemy import Connection, CursorResult
 
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.store.bulk import records, sql
+from kici_scaler.store.bulk import as_rows, plain, sql
 
 
 @dataclass(frozen=True, slots=True)
-class NewSpawn:
-    """Everything known about a spawn at the moment its capacity is reserved."""
+class Blueprint:
+    """What all spawns have in common that one decision makes of a label set on a machine."""
 
-    agent_id: str
     scaler: str
     backend_type: str
     revision_id: int
@@ -34,8 +33,17 @@ class NewSpawn:
     targets: tuple[str, ...]
     machine_id: str | None
     pool: str | None
-    warm: bool
     spawn_slots: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpawn:
+    """Everything known about a spawn at the moment its capacity is reserved."""
+
+    blueprint: Blueprint
+    agent_id: str
+    warm: bool
     spawn_timeout_seconds: float
     cpu_millis: int
     memory_bytes: int
@@ -44,7 +52,6 @@ class NewSpawn:
     job_id: str | None
     run_id: str | None
     org: str | None
-    owner: str
     label_set_digest: str | None = None
     """What it is made from, of agents started ahead of demand."""
 
@@ -90,28 +97,49 @@ _INSERT = sql("""
          agent_labels, gate, roles, targets, machine_id, pool, warm, spawn_slots,
          spawn_timeout_seconds, cpu_millis, memory_bytes, limit_cpu_millis, limit_memory_bytes,
          job_id, run_id, org, owner, label_set_digest)
-    SELECT 'reserved', clock_timestamp() + make_interval(secs => :hint_after), n.*
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS n(
-         agent_id text, scaler text, backend_type text, revision_id bigint,
+    SELECT 'reserved', clock_timestamp() + make_interval(secs => :hint_after), agent_id, scaler,
+         backend_type, revision_id, label_set_index, label_set, agent_labels, gate, roles, targets,
+         machine_id, pool, warm, spawn_slots, spawn_timeout_seconds, cpu_millis, memory_bytes,
+         limit_cpu_millis, limit_memory_bytes, job_id, run_id, org, owner, label_set_digest
+    FROM jsonb_to_recordset(CAST(:spawns AS jsonb)) AS s(
+         place integer, blueprint integer, agent_id text, warm boolean,
+         spawn_timeout_seconds double precision, cpu_millis integer, memory_bytes bigint,
+         limit_cpu_millis integer, limit_memory_bytes bigint, job_id text, run_id text, org text,
+         label_set_digest text)
+    JOIN jsonb_to_recordset(CAST(:blueprints AS jsonb)) AS b(
+         blueprint integer, scaler text, backend_type text, revision_id bigint,
          label_set_index integer, label_set text[], agent_labels text[], gate text[],
-         roles text[], targets text[], machine_id text, pool text, warm boolean,
-         spawn_slots integer, spawn_timeout_seconds double precision, cpu_millis integer,
-         memory_bytes bigint, limit_cpu_millis integer, limit_memory_bytes bigint, job_id text,
-         run_id text, org text, owner text, label_set_digest text)
+         roles text[], targets text[], machine_id text, pool text, spawn_slots integer, owner text)
+      USING (blueprint)
+    ORDER BY place
     ON CONFLICT (agent_id) DO NOTHING
     RETURNING agent_id
 """)
 
 
 def insert(
-    connection: Connection, spawns: Iterable[NewSpawn], *, hint_after: float
+    connection: Connection, spawns: Sequence[NewSpawn], *, hint_after: float
 ) -> frozenset[str]:
-    """Reserve; returns the agent ids stored (a taken id is left out: pick another).
+    """Reserve, in the order given; returns the agent ids stored (a taken id is left out: pick
+    another).
 
     `hint_after` seconds later the sweep repeats the hint, should it have been lost.
     """
-    rows = records(spawns)
-    stored = connection.execute(_INSERT, {"rows": rows, "hint_after": hint_after})
+    blueprints = {id(each.blueprint): each.blueprint for each in spawns}
+    numbers = {key: number for number, key in enumerate(blueprints)}
+    stored = connection.execute(
+        _INSERT,
+        {
+            "spawns": as_rows(
+                {**plain(each), "blueprint": numbers[id(each.blueprint)], "place": place}
+                for place, each in enumerate(spawns)
+            ),
+            "blueprints": as_rows(
+                {**plain(each), "blueprint": numbers[key]} for key, each in blueprints.items()
+            ),
+            "hint_after": hint_after,
+        },
+    )
     return frozenset(stored.scalars())
 
 

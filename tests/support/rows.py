@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from kici_scaler.store import migrate
 from kici_scaler.store.engine import make_engine, transaction
 from kici_scaler.store.machines import Announcement
 from kici_scaler.store.requests import NewRequest
-from kici_scaler.store.spawns import NewSpawn
+from kici_scaler.store.spawns import Blueprint, NewSpawn
 from tests.support.servers import Databases
 from tests.support.waiting import eventually
 
@@ -59,8 +59,8 @@ def new_request(job: str | None = None, **more: Any) -> NewRequest:
 
 def new_spawn(job: str | None = None, *, revision: int, **more: Any) -> NewSpawn:
     """A reservation of scaler `local` on machine m1."""
-    spawn = NewSpawn(
-        agent_id=f"scaler-bare-metal-{next(_numbers):012x}",
+    common = {each.name for each in fields(Blueprint)}
+    blueprint = Blueprint(
         scaler="local",
         backend_type=KIND,
         revision_id=revision,
@@ -72,8 +72,13 @@ def new_spawn(job: str | None = None, *, revision: int, **more: Any) -> NewSpawn
         targets=(),
         machine_id=MACHINE,
         pool=None,
-        warm=job is None,
         spawn_slots=100,
+        owner="owner",
+    )
+    spawn = NewSpawn(
+        blueprint=replace(blueprint, **{k: v for k, v in more.items() if k in common}),
+        agent_id=f"scaler-bare-metal-{next(_numbers):012x}",
+        warm=job is None,
         spawn_timeout_seconds=300.0,
         cpu_millis=1000,
         memory_bytes=1024,
@@ -82,9 +87,8 @@ def new_spawn(job: str | None = None, *, revision: int, **more: Any) -> NewSpawn
         job_id=job,
         run_id=None if job is None else "run",
         org=None,
-        owner="owner",
     )
-    return replace(spawn, **more)
+    return replace(spawn, **{k: v for k, v in more.items() if k not in common})
 
 
 def announcement(machine: str = MACHINE, kind: str = KIND, **more: Any) -> Announcement:

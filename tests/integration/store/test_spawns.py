@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store import spawns
+from kici_scaler.store.bulk import plain
 from tests.support.rows import Rows, new_spawn
 
 S = SpawnState
@@ -30,14 +31,15 @@ def test_a_reservation_says_all_that_a_later_actor_needs(rows: Rows) -> None:
     )
     assert rows.call(spawns.insert, [spawn], hint_after=5.0) == {spawn.agent_id}
     row = rows.get("spawns", spawn.agent_id)
+    said = plain(spawn) | plain(spawn.blueprint)
     for name in (
         "scaler", "backend_type", "revision_id", "label_set_index", "machine_id", "pool", "warm",
         "spawn_slots", "spawn_timeout_seconds", "cpu_millis", "memory_bytes", "limit_cpu_millis",
         "limit_memory_bytes", "job_id", "run_id", "org", "owner",
     ):  # fmt: skip
-        assert row[name] == getattr(spawn, name), name
+        assert row[name] == said[name], name
     for name in ("label_set", "agent_labels", "gate", "roles", "targets"):
-        assert row[name] == list(getattr(spawn, name)), name
+        assert row[name] == list(getattr(spawn.blueprint, name)), name
     assert row["state"] == "reserved"
     assert rows.count("spawns", "due_at BETWEEN now() AND now() + interval '5 s'") == 1
 
