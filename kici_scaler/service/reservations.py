@@ -29,7 +29,7 @@ class AgentIdsExhausted(KiciError):
 
 def mint_agent_id(backend_type: BackendType) -> str:
     """`scaler-<type>-<12 lower-case hex>`; unique by primary key, drawn again on conflict."""
-    return f"{AGENT_ID_PREFIX}{backend_type.value}-{secrets.token_hex(6)}"
+    return f"{AGENT_ID_PREFIX}{backend_type}-{secrets.token_hex(6)}"
 
 
 @dataclass(slots=True)

@@ -251,6 +251,10 @@ def _request(row: Row[tuple[object, ...]]) -> RequestRow:
     return RequestRow(**values)
 
 
+_WAIT_CODES = {code.value: code for code in WaitCode}
+"""Looked up by the thousand, which calling the enumeration is too slow for."""
+
+
 def _waiting(row: Iterable[Any]) -> Waiting:
     """From the columns in the order that the statement above names them."""
     (
@@ -270,6 +274,6 @@ def _waiting(row: Iterable[Any]) -> Waiting:
         enqueued_at=enqueued_at,
         may_wait=may_wait,
         routed_scaler=routed_scaler,
-        wait_code=WaitCode(wait_code),
+        wait_code=_WAIT_CODES[wait_code],
         wait_reason=wait_reason,
     )
