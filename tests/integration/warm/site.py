@@ -78,7 +78,7 @@ class Site:
         """Ask for an agent."""
         self._jobs += 1
         body = {
-            "jobId": job or f"job-{self._jobs}",
+            "jobId": job or f"j{self._jobs}",
             "runId": "run",
             "labels": list(labels),
             "payload": PAYLOAD,
@@ -148,16 +148,16 @@ class Site:
     def states(self, scaler: str | None = None) -> dict[str, int]:
         """How many spawns are in each state."""
         found = self.rows.all(
-            "SELECT state, count(*) FROM spawns WHERE scaler = coalesce(:scaler, scaler)"
+            "SELECT state, count(*) AS held FROM spawns WHERE scaler = coalesce(:scaler, scaler)"
             " GROUP BY state",
             scaler=scaler,
         )
-        return {str(state): int(count) for state, count in found}
+        return {str(row.state): int(row.held) for row in found}
 
     def counted(self) -> dict[str, int]:
         """What was counted, over all pools."""
-        found = self.rows.all("SELECT what, sum(n) FROM warm_counts GROUP BY what")
-        return {str(what): int(n) for what, n in found}
+        found = self.rows.all("SELECT what, sum(n) AS n FROM warm_counts GROUP BY what")
+        return {str(row.what): int(row.n) for row in found}
 
     def set_window(self, key: str, value: float) -> None:
         """Change a window of the cluster."""
