@@ -21,7 +21,8 @@ ADDED = "kici:"
 """What labels begin with that nobody writes."""
 SCALER_COLUMNS = ("scaler", "type", "state", "agents", "starting", "warm", "ending", "holds",
                   "label sets", "takes nothing because")  # fmt: skip
-MACHINE_COLUMNS = ("machine", "type", "state", "platform", "agents", "holds", "of", "last seen")
+MACHINE_COLUMNS = ("machine", "type", "state", "platform", "agents", "holds", "of", "serves",
+                   "cannot run", "last seen")  # fmt: skip
 GATEWAY_COLUMNS = ("gateway", "host", "fresh", "agents", "up for", "last seen")
 CAPACITY_COLUMNS = ("scaler", "type", "free", "in use", "of", "label sets", "takes nothing because")
 
@@ -30,10 +31,24 @@ def status_page(found: StatusView) -> RenderableType:
     """The whole cluster."""
     return Group(
         _headline(found),
-        table_of(SCALER_COLUMNS, map(_scaler_row, found.backends)),
-        table_of(MACHINE_COLUMNS, (_machine_row(each, found) for each in found.machines)),
+        scalers_page(found),
+        machines_page(found),
         table_of(GATEWAY_COLUMNS, (_gateway_row(each, found) for each in found.gateways)),
     )
+
+
+def scalers_page(found: StatusView) -> RenderableType:
+    """The scalers of the configuration, and those that left it and still have agents."""
+    if not found.backends:
+        return Text("no scaler is configured")
+    return table_of(SCALER_COLUMNS, (_scaler_row(each, found) for each in found.backends))
+
+
+def machines_page(found: StatusView) -> RenderableType:
+    """The machines that workers announced."""
+    if not found.machines:
+        return Text("no machine is known: start a worker with `kici-scaler worker TYPE`")
+    return table_of(MACHINE_COLUMNS, (_machine_row(each, found) for each in found.machines))
 
 
 def capacity_page(found: CapacityView) -> RenderableType:
@@ -67,26 +82,37 @@ def _headline(found: StatusView) -> Text:
     return text
 
 
-def _scaler_row(each: ScalerView) -> tuple[object, ...]:
-    state = "retiring" if each.retiring else each.standing
+def _scaler_row(each: ScalerView, found: StatusView) -> tuple[object, ...]:
     per = " a machine" if each.spawns_on_local_host else ""
-    return (each.name, each.type, state, f"{each.active_count}, at most {each.max_agents}{per}",
-            each.in_flight_count, each.warm_count, each.ending_count, _amounts(each.usage),
+    return (each.name, each.type, _standing(each, found),
+            f"{each.active_count}, at most {each.max_agents}{per}", each.in_flight_count,
+            each.warm_count, each.ending_count, _amounts(each.usage),
             _label_sets(each.label_sets), _why_nothing(each))  # fmt: skip
+
+
+def _standing(each: ScalerView, found: StatusView) -> str:
+    if each.retiring:
+        return f"retiring for {ago(each.retiring_since, found.at)}"
+    return "degraded" if each.degraded_on and each.standing == "active" else each.standing
 
 
 def _why_nothing(each: ScalerView) -> str:
     if each.backoff_seconds > 0:
         return f"{each.why_nothing} (for {span(each.backoff_seconds)})"
-    return each.why_nothing
+    # Some machines cannot run it, others can.
+    elsewhere = "; ".join(f"not on {name}: {why}" for name, why in each.degraded_on.items())
+    return each.why_nothing or elsewhere
 
 
 def _machine_row(each: MachineView, found: StatusView) -> tuple[object, ...]:
     state = each.state if each.is_fresh else "unreachable"
     whole = Amounts(cpus=each.cpus, mem_bytes=each.mem_bytes)
     platform = f"{each.os or '?'}/{each.arch or '?'}"
+    serves = "all of its type" if each.serves is None else each.serves
+    cannot = "; ".join(f"{name}: {why}" for name, why in each.degraded.items())
     return (each.id, each.backend_type, state, platform, each.active_count,
-            _amounts(each.usage), _amounts(whole), ago(each.last_heartbeat, found.at))  # fmt: skip
+            _amounts(each.usage), _amounts(whole), serves, cannot,
+            ago(each.last_heartbeat, found.at))  # fmt: skip
 
 
 def _gateway_row(each: GatewayView, found: StatusView) -> tuple[object, ...]:

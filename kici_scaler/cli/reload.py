@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +13,9 @@ from kici_scaler.cli import access
 from kici_scaler.cli.config import AsJson, DropIns, load_or_end, print_json
 from kici_scaler.cli.render import print_table
 from kici_scaler.scalers_file.yaml_text import to_yaml
+
+if TYPE_CHECKING:
+    from kici_scaler.cli.operator_client import OperatorClient
 
 _SIGNS = {
     "added": "+",
@@ -52,11 +57,11 @@ def reload(
         loaded = load_or_end(path, directory, as_json=as_json)
         body |= {"document": dict(loaded.document), "source": str(path)}
     with access.operator() as gateway:
-        _tell(gateway.post("/v1/config/reload", body), as_json=as_json)
+        _tell(_asked(gateway, "/v1/config/reload", body, as_json=as_json), as_json=as_json)
 
 
 def history(as_json: AsJson = False) -> None:
-    """List accepted configurations: when, from whom, from where.
+    """List accepted configurations: when, from whom, from where, and what changed.
 
     Example: kici-scaler config history
     """
@@ -66,10 +71,11 @@ def history(as_json: AsJson = False) -> None:
         print_json(answer)
         return
     print_table(
-        ("revision", "active", "when", "by", "from", "digest"),
+        ("revision", "active", "when", "by", "from", "changed"),
         [
-            (each["id"], "yes" if each["active"] else "", each["createdAt"], each["author"],
-             each["source"], each["digest"][:12])
+            (each["id"], "yes" if each["active"] else "",
+             datetime.fromisoformat(each["createdAt"]), each["author"], each["source"],
+             each["summary"])
             for each in answer["revisions"]
         ],
         empty="no configuration was accepted yet",
@@ -94,7 +100,34 @@ def rollback(revision: Revision, as_json: AsJson = False) -> None:
     Example: kici-scaler config rollback 6
     """
     with access.operator() as gateway:
-        _tell(gateway.post(f"/v1/config/revisions/{revision}/rollback"), as_json=as_json)
+        path = f"/v1/config/revisions/{revision}/rollback"
+        _tell(_asked(gateway, path, {}, as_json=as_json), as_json=as_json)
+
+
+def _asked(gateway: OperatorClient, path: str, body: dict[str, object], *, as_json: bool) -> Any:
+    """The gateway's answer; a refusal is printed whole, and the command ends."""
+    from kici_scaler.client import Rejected
+
+    try:
+        return gateway.post(path, body)
+    except Rejected as error:
+        if not error.problems:
+            raise
+        if as_json:
+            print_json({"applied": False, "problems": list(error.problems), "hint": error.hint})
+        else:
+            for each in error.problems:
+                typer.echo(_problem_line(each), err=True)
+            typer.echo(f"hint: {error.hint}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def _problem_line(problem: Mapping[str, object]) -> str:
+    place = ":".join(str(problem[key]) for key in ("file", "line") if key in problem)
+    parts = [place, problem.get("path", ""), problem.get("message", "")]
+    value = f" (it is {problem['value']})" if "value" in problem else ""
+    hint = f" {problem['hint']}" if "hint" in problem else ""
+    return f"{': '.join(str(part) for part in parts if part)}{value}.{hint}"
 
 
 def _tell(answer: Any, *, as_json: bool) -> None:
@@ -103,12 +136,19 @@ def _tell(answer: Any, *, as_json: bool) -> None:
         return
     for warning in answer["warnings"]:
         typer.echo(f"warning: {warning}")
-    for line in _plan_lines(answer):
+    for line in _plan_lines(answer) or ["nothing changes"]:
         typer.echo(line)
-    for scaler, live in answer["drained"].items():
-        typer.echo(f"  {scaler} has {live} live agents; it retires when the last is gone")
+    for scaler, states in answer["drained"].items():
+        typer.echo(f"  {_drain_line(scaler, states, done=answer['applied'])}")
     state = "is active" if answer["applied"] else "stays active"
     typer.echo(f"revision {answer['revision']} {state}")
+
+
+def _drain_line(scaler: str, states: Mapping[str, int], *, done: bool) -> str:
+    """What becomes of the agents of a scaler that leaves."""
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    verb = "retires" if done else "would retire"
+    return f"{scaler} {verb} with {sum(states.values())} live agents ({counts})"
 
 
 def _plan_lines(answer: Any) -> list[str]:

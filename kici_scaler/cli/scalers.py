@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
 
 from kici_scaler.cli import access
 from kici_scaler.cli.config import AsJson, print_json
-from kici_scaler.cli.render import print_table
+from kici_scaler.cli.render import console
 from kici_scaler.errors import InvalidInput
 
 app = typer.Typer(help="List scalers; pause, drain and resume them.", no_args_is_help=True)
@@ -22,24 +22,11 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; it stands in the sta
 
 @app.command("list")
 def listed(as_json: AsJson = False) -> None:
-    """List scalers with what they hold.
+    """List scalers with what they hold, those too that left the configuration and still retire.
 
     Example: kici-scaler scalers list
     """
-    with access.operator() as gateway:
-        backends = gateway.get("/v1/status")["backends"]
-    if as_json:
-        print_json(backends)
-        return
-    print_table(
-        ("scaler", "type", "standing", "active", "most", "in flight", "reason"),
-        [
-            (each["name"], each["type"], each.get("standing"), each["activeCount"],
-             each["maxAgents"], each.get("inFlight"), each.get("reason"))
-            for each in backends
-        ],
-        empty="no scaler is configured",
-    )  # fmt: skip
+    _show("backends", as_json=as_json)
 
 
 @app.command()
@@ -71,19 +58,11 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 
 @machines.command("list")
 def list_machines(as_json: AsJson = False) -> None:
-    """List machines with their state.
+    """List machines with their state, what they hold, and what they cannot run.
 
     Example: kici-scaler machines list
     """
-    with access.operator() as gateway:
-        found = gateway.get("/v1/status")["machines"]
-    if as_json:
-        print_json(found)
-        return
-    columns = list(found[0]) if found else []
-    print_table(
-        columns, [[row[name] for name in columns] for row in found], empty="no machine is known"
-    )
+    _show("machines", as_json=as_json)
 
 
 @machines.command("drain")
@@ -128,6 +107,20 @@ def forget_machine(
         print_json(answer)
     else:
         typer.echo(f"{answer['subject']}: forgotten with {answer['agents']} agents")
+
+
+def _show(part: Literal["backends", "machines"], *, as_json: bool) -> None:
+    from kici_scaler.cli.operator_client import parsed
+    from kici_scaler.cli.pages import machines_page, scalers_page
+    from kici_scaler.gateway.models_status import StatusView
+
+    with access.operator() as gateway:
+        answer = gateway.get("/v1/status")
+    if as_json:
+        print_json(answer[part])
+        return
+    page = scalers_page if part == "backends" else machines_page
+    console().print(page(parsed(StatusView, answer)))
 
 
 def _post(path: str, body: dict[str, object], *, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -31,8 +33,8 @@ def listed(org: Org = None, as_json: AsJson = False) -> None:
     print_table(
         ("setting", "value", "from", "default", "least", "most", "meaning"),
         [
-            (each["key"], each["value"], each["source"], each["default"], each["floor"],
-             each["ceiling"], each["about"])
+            (each["key"], f"{each['value']:g}", each["source"], f"{each['default']:g}",
+             f"{each['floor']:g}", f"{each['ceiling']:g}", each["about"])
             for each in answer["settings"]
         ],
         empty="there are no settings",
@@ -62,6 +64,8 @@ def change(
 
     Example: kici-scaler settings set spawn_timeout_seconds 600 --org acme
     """
+    if not math.isfinite(value):
+        raise typer.BadParameter("is no number that a setting can have")
     with access.operator() as gateway:
         _tell(gateway.put(_path(name, org), {"value": value}), as_json=as_json)
 
@@ -81,6 +85,10 @@ def _path(name: str, org: str | None) -> str:
     return f"/v1/settings/{quote(name, safe='')}{query}"
 
 
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
 def _tell(setting: Any, *, as_json: bool) -> None:
     if as_json:
         print_json(setting)
@@ -88,9 +96,11 @@ def _tell(setting: Any, *, as_json: bool) -> None:
     print_details(
         (
             ("setting", setting["key"]),
-            ("value", setting["value"]),
+            ("value", f"{setting['value']:g}"),
             ("from", setting["source"]),
-            ("default", setting["default"]),
+            ("set by", setting["changedBy"]),
+            ("set", _moment(setting["changedAt"])),
+            ("default", f"{setting['default']:g}"),
             ("bounds", f"{setting['floor']:g} to {setting['ceiling']:g}"),
             ("meaning", setting["about"]),
         )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kici_scaler.errors import ExitCode, KiciError
 
 
 class ClientError(KiciError):
-    """The scaler did not do what was asked."""
+    """The scaler did not do what was asked.
+
+    Attributes:
+        problems: what is wrong at which place, one mapping each, where the scaler tells.
+    """
+
+    problems: tuple[Mapping[str, object], ...] = ()
 
 
 class Unanswered(ClientError):

@@ -107,7 +107,9 @@ def refusal(response: httpx.Response) -> ClientError:
         return NotAllowed(said, hint=hint or "check the API key")
     if response.status_code == 404:
         return UnknownJob(said, hint=hint)
-    return Rejected(said, hint=hint)
+    rejected = Rejected(said, hint=hint)
+    rejected.problems = _problems(response)
+    return rejected
 
 
 def pause_after(attempt: int, response: httpx.Response | None) -> float:
@@ -138,3 +140,11 @@ def _said(response: httpx.Response) -> tuple[str, str]:
         return str(error["message"])[:2000], str(error.get("hint") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{place}: {response.text[:200]}", ""
+
+
+def _problems(response: httpx.Response) -> tuple[Mapping[str, object], ...]:
+    try:
+        found = response.json()["error"].get("problems")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()
+    return tuple(each for each in found or () if isinstance(each, dict))

@@ -1,14 +1,14 @@
 """Live settings: what each knob means, how far it turns, and which combinations hold.
 
-Values are in seconds unless the name says otherwise. Floors and defaults are those that
-operators of the reference know; a name of the reference (in milliseconds) is understood
-wherever one of ours is.
+Floors and defaults are those that operators of the reference know; a name of the reference
+(durations in milliseconds) is understood wherever one of ours is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from enum import StrEnum
 
 from kici_scaler.domain.windows import Windows
 
@@ -17,12 +17,22 @@ LONGEST_SPAWN = 900.0
 DAY = 86_400.0
 
 
+class Unit(StrEnum):
+    """What a value counts."""
+
+    SECONDS = "seconds"
+    COUNT = "count"
+    """Whole numbers only."""
+    SHARE = "share"
+    """Of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One live setting.
 
     Attributes:
-        reference: its name in the reference, where the value is in milliseconds.
+        reference: its name in the reference, where durations are in milliseconds.
         per_org: whether an organisation may have its own value.
     """
 
@@ -32,6 +42,7 @@ class Knob:
     about: str
     reference: str | None = None
     per_org: bool = False
+    unit: Unit = Unit.SECONDS
 
     @property
     def default(self) -> float:
@@ -40,9 +51,11 @@ class Knob:
 
     def problem(self, value: float) -> str | None:
         """Why the value is out of bounds, or None."""
-        if self.floor <= value <= self.ceiling:
-            return None
-        return f"{self.key} is from {self.floor:g} to {self.ceiling:g}, not {value:g}"
+        if not self.floor <= value <= self.ceiling:
+            return f"{self.key} is from {self.floor:g} to {self.ceiling:g}, not {value:g}"
+        if self.unit is Unit.COUNT and value != int(value):
+            return f"{self.key} is a whole number, not {value:g}"
+        return None
 
 
 _DEFAULTS = Windows()
@@ -52,7 +65,7 @@ KNOBS: tuple[Knob, ...] = (
          "scaler_spawn_timeout_ms", per_org=True),
     Knob("boot_floor_seconds", 10, 3_600, "the least time an agent has to register"),
     Knob("offer_timeout_seconds", 1, 600, "how long an agent may take to accept its job"),
-    Knob("lease_seconds", 3, 300, "how long a worker that stopped keeps its rows"),
+    Knob("lease_seconds", 10, 300, "how long a worker that stopped keeps its rows"),
     Knob("settle_seconds", 0.1, 60, "how long a result may follow an agent's exit"),
     Knob("flap_grace_seconds", 1, DAY, "absence forgiven when the adopter died",
          "reroute_flap_grace_ms"),
@@ -66,9 +79,10 @@ KNOBS: tuple[Knob, ...] = (
          "scaler_provision_backoff_base_ms"),
     Knob("backoff_max_seconds", 1, DAY, "the longest pause after failed starts",
          "scaler_provision_backoff_max_ms"),
-    Knob("failure_limit", 1, 1_000, "failed starts in a row that are called out"),
-    Knob("gateway_stale_seconds", 6, 600, "silence after which a gateway counts as dead"),
-    Knob("machine_stale_seconds", 6, 3_600, "silence after which a machine counts as unreachable"),
+    Knob("failure_limit", 1, 1_000, "failed starts in a row that are called out",
+         "scaler_provision_max_consecutive_failures", unit=Unit.COUNT),
+    Knob("gateway_stale_seconds", 12, 600, "silence after which a gateway counts as dead"),
+    Knob("machine_stale_seconds", 12, 3_600, "silence after which a machine counts as unreachable"),
     Knob("hint_after_seconds", 0.5, 60, "when a lost hint is first repeated"),
     Knob("delivery_timeout_seconds", 1, 120, "how long a target may take to answer"),
     Knob("teardown_grace_seconds", 1, 3_600, "how long a torn down agent may stay connected"),
@@ -79,8 +93,10 @@ KNOBS: tuple[Knob, ...] = (
     Knob("outcome_retention_seconds", DAY, 365 * DAY, "how long outcomes are kept"),
     Knob("request_retention_seconds", 3_600, 365 * DAY, "how long ended requests are kept"),
     Knob("event_retention_seconds", 3_600, 365 * DAY, "how long events are kept"),
-    Knob("brake_share", 0.05, 1, "share of absent agents above which none is condemned"),
-    Knob("brake_minimum", 1, 100_000, "absent agents from which on the brake counts"),
+    Knob("brake_share", 0.05, 1, "share of absent agents above which none is condemned",
+         unit=Unit.SHARE),
+    Knob("brake_minimum", 1, 100_000, "absent agents from which on the brake counts",
+         unit=Unit.COUNT),
     Knob("ageing_seconds", 1, DAY, "wait after which room is kept for a large request"),
 )  # fmt: skip
 
@@ -95,9 +111,10 @@ def find(name: str) -> Knob | None:
 
 
 def to_ours(name: str, value: float) -> float:
-    """A value in our unit: those under a reference name are milliseconds."""
+    """A value in our unit: durations under a reference name are milliseconds."""
     knob = _BY_NAME[name]
-    return value / 1000.0 if name == knob.reference else value
+    in_millis = name == knob.reference and knob.unit is Unit.SECONDS
+    return value / 1000.0 if in_millis else value
 
 
 def contradictions(effective: Mapping[str, float]) -> Iterator[str]:
@@ -116,6 +133,3 @@ def contradictions(effective: Mapping[str, float]) -> Iterator[str]:
 def effective(stored: Mapping[str, float]) -> dict[str, float]:
     """Every knob's value: the stored one, else the default."""
     return {knob.key: stored.get(knob.key, knob.default) for knob in KNOBS}
-
-
-assert {knob.key for knob in KNOBS} <= {field.name for field in fields(Windows)}

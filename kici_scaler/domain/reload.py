@@ -21,6 +21,7 @@ from kici_scaler.domain.scalers import (
 
 Settings = dict[str, object]
 """Plain values by the path they have in the file."""
+LONGEST_SUMMARY = 300
 
 
 class Bucket(StrEnum):
@@ -81,6 +82,36 @@ class ReloadPlan:
     def changes_nothing(self) -> bool:
         """Whether old and new are the same to every decision."""
         return not self.cluster and all(each.bucket is Bucket.KEPT for each in self.scalers)
+
+    @property
+    def redecided(self) -> tuple[str, ...]:
+        """Scalers that stay and whose next agents start, or are counted, differently."""
+        return tuple(
+            each.name
+            for each in self.scalers
+            if each.bucket is Bucket.CHANGED or (self.cluster and each.bucket is Bucket.KEPT)
+        )
+
+    @property
+    def summary(self) -> str:
+        """What changes in one line: `+new, -gone, ~s (maxAgents), globalMaxAgents`."""
+        changed = [*filter(None, map(_summary, self.scalers)), *(c.field for c in self.cluster)]
+        line = ", ".join(changed) or "nothing"
+        return line if len(line) <= LONGEST_SUMMARY else f"{line[: LONGEST_SUMMARY - 1]}…"
+
+
+def _summary(planned: ScalerPlan) -> str:
+    fields = ", ".join(change.field for change in planned.changes)
+    match planned.bucket:
+        case Bucket.KEPT:
+            return ""
+        case Bucket.ADDED:
+            return f"+{planned.name}"
+        case Bucket.RESURRECTED:
+            return f"+{planned.name} (back)"
+        case Bucket.REMOVED:
+            return f"-{planned.name}"
+    return f"~{planned.name} ({fields})"
 
 
 def plan_reload(old: Cluster, new: Cluster, retiring: Collection[str] = ()) -> ReloadPlan:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from kici_scaler.errors import Conflict, InvalidInput, KiciError, NotFound, Unavailable
+from kici_scaler.scalers_file import InvalidScalerFile, UnreadableScalerFile
+from kici_scaler.service.reload import ReloadRejected
 from kici_scaler.store.engine import Contended
 
 RETRY_SECONDS = 2
@@ -21,6 +24,7 @@ class HttpError(KiciError):
         status: the HTTP status.
         code: a word for programs, stable.
         retry_after: seconds after which asking again may help; None when it never will.
+        problems: what is wrong at which place, one mapping each, where that can be told apart.
     """
 
     def __init__(
@@ -31,11 +35,13 @@ class HttpError(KiciError):
         *,
         hint: str = "",
         retry_after: float | None = None,
+        problems: Sequence[Mapping[str, object]] = (),
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
         self.code = code
         self.retry_after = retry_after
+        self.problems = problems
 
     @property
     def headers(self) -> dict[str, str]:
@@ -48,8 +54,9 @@ class HttpError(KiciError):
     @property
     def body(self) -> dict[str, Any]:
         """The answer's JSON."""
-        told = ErrorDetail(code=self.code, message=str(self), hint=self.hint)
-        return ErrorAnswer(error=told).model_dump()
+        problems = [dict(each) for each in self.problems] or None
+        told = ErrorDetail(code=self.code, message=str(self), hint=self.hint, problems=problems)
+        return ErrorAnswer(error=told).model_dump(exclude_none=True)
 
 
 class ErrorDetail(BaseModel):
@@ -58,6 +65,8 @@ class ErrorDetail(BaseModel):
     code: str
     message: str
     hint: str = ""
+    problems: list[dict[str, Any]] | None = None
+    """Each mistake of a configuration with its file, line and path, where they are known."""
 
 
 class ErrorAnswer(BaseModel):
@@ -67,6 +76,9 @@ class ErrorAnswer(BaseModel):
 
 
 _KINDS: tuple[tuple[type[KiciError], int, str], ...] = (
+    (InvalidScalerFile, 400, "invalid-configuration"),
+    (UnreadableScalerFile, 400, "unreadable-configuration"),
+    (ReloadRejected, 400, "reload-rejected"),
     (NotFound, 404, "not-found"),
     (Conflict, 409, "conflict"),
     (InvalidInput, 400, "bad-request"),
@@ -82,8 +94,23 @@ def http_error(error: KiciError) -> HttpError:
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
             retry = RETRY_SECONDS if status == 503 else None
-            return HttpError(status, code, str(error), hint=error.hint, retry_after=retry)
+            return HttpError(
+                status,
+                code,
+                str(error),
+                hint=error.hint,
+                retry_after=retry,
+                problems=_problems(error),
+            )
     return HttpError(400, "refused", str(error), hint=error.hint)
+
+
+def _problems(error: KiciError) -> Sequence[Mapping[str, object]]:
+    if isinstance(error, InvalidScalerFile):
+        return [each.as_document() for each in error.problems]
+    if isinstance(error, ReloadRejected):
+        return [{"message": each} for each in error.reasons]
+    return ()
 
 
 def try_later(message: str) -> HttpError:

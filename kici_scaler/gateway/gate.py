@@ -18,6 +18,9 @@ MOST_BODY_BYTES: Final = 1 << 20
 MOST_BATCH_BYTES: Final = 16 << 20
 """A thousand requests with ordinary payloads."""
 BATCH_PATH: Final = "/v1/requests/batch"
+MOST_CONFIGURATION_BYTES: Final = 8 << 20
+"""The largest scaler files that are read, with every default written out."""
+RELOAD_PATH: Final = "/v1/config/reload"
 BODY_SECONDS: Final = 15.0
 """From the head of a request to the end of its body."""
 WITHOUT_A_KEY: Final = frozenset({"/healthz", "/readyz", "/v1/claims/redeem"})
@@ -61,8 +64,11 @@ class Gate:
         scope.setdefault("state", {})["caller"] = caller
 
 
+_LARGER: Final = {BATCH_PATH: MOST_BATCH_BYTES, RELOAD_PATH: MOST_CONFIGURATION_BYTES}
+
+
 def _most_bytes(scope: Scope) -> int:
-    return MOST_BATCH_BYTES if scope["path"] == BATCH_PATH else MOST_BODY_BYTES
+    return _LARGER.get(scope["path"], MOST_BODY_BYTES)
 
 
 def _too_large(most: int) -> HttpError:
@@ -70,7 +76,7 @@ def _too_large(most: int) -> HttpError:
         413,
         "too-large",
         f"the body is larger than {most >> 20} MiB",
-        hint="send fewer requests at once, and smaller payloads",
+        hint="send less at once",
     )
 
 

@@ -67,9 +67,15 @@ class ScalerView(Shape):
     mandatory_labels: list[str]
     """The same for all label sets together."""
     retiring: bool
+    retiring_since: datetime | None
+    """When it left the configuration; it is over with its last agent."""
+    retiring_revision: int | None
+    """The revision that it was last in."""
     standing: str
     why_nothing: str
     """Why it takes nothing at the moment; empty when it does."""
+    degraded_on: Mapping[str, str]
+    """Machines that cannot run it at the moment, and why."""
     failure_streak: int
     backoff_seconds: float
 
@@ -97,8 +103,11 @@ class ScalerView(Shape):
             label_set_mandatory_labels=gates,
             mandatory_labels=sorted({label for gate in gates for label in gate}),
             retiring=status.retiring,
+            retiring_since=state.since if state and status.retiring else None,
+            retiring_revision=state.revision_id if state and status.retiring else None,
             standing=state.standing.value if state else "active",
             why_nothing=status.restraint,
+            degraded_on=status.degraded,
             failure_streak=state.failure_streak if state else 0,
             backoff_seconds=state.backoff_seconds if state else 0.0,
         )
@@ -117,6 +126,8 @@ class MachineView(Shape):
     cpus: float
     mem_bytes: int
     serves: list[str] | None
+    degraded: Mapping[str, str]
+    """Scalers that it cannot run at the moment, and why."""
     active_count: int
     usage: Amounts
     last_heartbeat: datetime
@@ -135,6 +146,7 @@ class MachineView(Shape):
             cpus=row.cpu_millis / 1000,
             mem_bytes=row.memory_bytes,
             serves=None if row.serves is None else list(row.serves),
+            degraded=row.degraded,
             active_count=tally.active,
             usage=Amounts.of(tally.held),
             last_heartbeat=row.last_heartbeat,

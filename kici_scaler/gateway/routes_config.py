@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from kici_scaler.domain.reload import Change, ReloadPlan
+from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.gateway.access import AsOperator
 from kici_scaler.gateway.models import Shape
 from kici_scaler.gateway.scaler_files import ItsFiles, ScalerFiles
@@ -50,7 +52,8 @@ class ReloadAnswer(Shape):
     applied: bool
     scalers: list[ScalerChange]
     cluster: list[str]
-    drained: dict[str, int]
+    drained: Mapping[str, Mapping[SpawnState, int]]
+    """Live agents by scaler that leaves and by state; what runs a job finishes it."""
     warnings: list[str]
 
     @classmethod
@@ -61,8 +64,8 @@ class ReloadAnswer(Shape):
             applied=done.applied,
             scalers=_changes(done.plan),
             cluster=[_sentence(each) for each in done.plan.cluster],
-            drained=dict(done.drained),
-            warnings=list(done.warnings),
+            drained=done.drained,
+            warnings=[*done.warnings, *done.unserved],
         )
 
 
@@ -75,6 +78,8 @@ class RevisionView(Shape):
     author: str
     active: bool
     created_at: datetime
+    summary: str
+    """What it changed, in one line: `+added, -removed, ~changed (fields), globals`."""
 
     @classmethod
     def of(cls, row: RevisionRow) -> Self:
@@ -86,6 +91,7 @@ class RevisionView(Shape):
             author=row.author,
             active=row.active,
             created_at=row.created_at,
+            summary=row.summary,
         )
 
 

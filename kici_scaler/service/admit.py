@@ -65,7 +65,8 @@ class Pass:
     @property
     def places(self) -> frozenset[Place]:
         """Where they are to be started."""
-        return frozenset(Place(each.scaler.type.value, each.machine_id) for each in self.admits)
+        found = {(each.scaler.type, each.machine_id) for each in self.admits}
+        return frozenset(Place(kind.value, machine_id) for kind, machine_id in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +188,7 @@ def situation_of(
 ) -> Situation:
     """Everything that decides at this moment, besides the requests."""
     windows = live.windows
-    rows = machine_rows.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
-    views = [_machine_view(row) for row in rows]
+    views = machines_seen(connection, windows)
     states = scaler_states.all_states(connection)
     return Situation(
         table=revisions.table_of(revision, _facts_by_scaler(revision.cluster, views)),
@@ -204,6 +204,12 @@ def situation_of(
         ageing=timedelta(seconds=windows.ageing_seconds),
         draining=live.draining,
     )
+
+
+def machines_seen(connection: Connection, windows: Windows) -> list[MachineView]:
+    """Every machine as decisions see it."""
+    rows = machine_rows.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
+    return [_machine_view(row) for row in rows]
 
 
 def _machine_view(row: machine_rows.MachineRow) -> MachineView:

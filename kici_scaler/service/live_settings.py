@@ -73,6 +73,7 @@ def change(
     if problem is not None:
         raise BadSetting(problem)
     with transaction(runtime.engine) as connection:
+        settings.lock(connection)
         stored = {each.knob.key: each.value for each in _effective(connection, org)}
         for contradiction in knobs.contradictions({**stored, knob.key: ours}):
             raise BadSetting(contradiction, hint="change the other value first")
@@ -92,6 +93,7 @@ def reset(runtime: Runtime, name: str, *, actor: str, org: str | None = None) ->
     """
     knob = _knob(name, org)
     with transaction(runtime.engine) as connection:
+        settings.lock(connection)
         settings.reset(connection, knob.key, scope=org or settings.CLUSTER)
         found = _effective(connection, org)
         for contradiction in knobs.contradictions({each.knob.key: each.value for each in found}):

@@ -4,28 +4,34 @@ Everything happens in one transaction that holds the admission lock, so every de
 made under one revision from start to end, and intake waits for it no longer than for any
 other admission.
 
-Crash table: `kill -9` before COMMIT changes nothing; after it, the new revision is active
-for everybody, and hints that were not sent are repeated by the sweep.
+Crash table (`kill -9` at ...):
+- before COMMIT: nothing changed, for nobody.
+- after COMMIT, before the hints: the new revision is active for everybody; the sweep repeats
+  the hints.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
+from kici_scaler.checkpoints import reached
 from kici_scaler.domain.reload import Bucket, ReloadPlan, plan_reload
 from kici_scaler.domain.scalers import Cluster
-from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import Conflict, InvalidInput
 from kici_scaler.scalers_file import LoadedFile, load, load_document
-from kici_scaler.service import ending, fill, revisions
+from kici_scaler.service import admit, ending, handover, revisions
+from kici_scaler.service.handover import HandedOver
+from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import audit, retiring, section, settings
 from kici_scaler.store import revisions as revision_rows
-from kici_scaler.store.engine import transaction
+from kici_scaler.store.engine import Contended, snapshot, transaction
 from kici_scaler.store.revisions import RevisionRow
 
 SECTION_SECONDS = 10.0
@@ -33,7 +39,18 @@ SECTION_SECONDS = 10.0
 
 
 class ReloadRejected(InvalidInput):
-    """The new configuration cannot take over; nothing changed."""
+    """The new configuration cannot take over; nothing changed.
+
+    Attributes:
+        reasons: everything that stands against it, a sentence each.
+    """
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(
+            "the reload is rejected: " + "; ".join(reasons),
+            hint="nothing was changed; correct the configuration and reload again",
+        )
+        self.reasons = tuple(reasons)
 
 
 class ReloadOvertaken(Conflict):
@@ -67,8 +84,10 @@ class Reloaded:
     plan: ReloadPlan
     warnings: tuple[str, ...]
     applied: bool
-    drained: Mapping[str, int] = field(default_factory=dict)
-    """Live spawns by scaler that leaves the file, at that moment."""
+    drained: Mapping[str, Mapping[SpawnState, int]] = field(default_factory=dict)
+    """Live spawns by scaler that leaves the file and by state, just before."""
+    unserved: tuple[str, ...] = ()
+    """A sentence for each new scaler that nothing can serve yet."""
 
 
 def read(engine: Engine, path: Path, directory: Path | None = None) -> Candidate:
@@ -114,16 +133,24 @@ def shown(engine: Engine, revision_id: int) -> tuple[Mapping[str, object], Reloa
 
 
 def plan(engine: Engine, candidate: Candidate) -> Reloaded:
-    """What `apply` would do; has no write path.
+    """What `apply` would do; the database refuses to write in its transaction.
 
     Raises:
         ReloadRejected: it would be rejected.
     """
-    with transaction(engine) as connection:
+    with snapshot(engine) as connection:
         current = revisions.active(connection)
         planned = _plan(connection, current.cluster, candidate)
         drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
-    return Reloaded(current.id, planned, candidate.warnings, applied=False, drained=drained)
+        machines = admit.machines_seen(connection, settings.windows(connection))
+    return Reloaded(
+        current.id,
+        planned,
+        candidate.warnings,
+        applied=False,
+        drained=drained,
+        unserved=tuple(handover.unserved(planned, candidate.cluster, machines)),
+    )
 
 
 def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
@@ -132,41 +159,62 @@ def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
     Raises:
         ReloadRejected: everything that stands against it, at once; nothing changed.
         ReloadOvertaken: another reload won; nothing changed.
+        Contended: the section was never free, or others' locks stood in the way; nothing changed.
+        CommitUnknown: look at the active revision; reloading the same again is safe.
     """
-    with transaction(runtime.engine) as connection:
-        section.bound_waits(connection, SECTION_SECONDS)
-        section.enter(connection)
-        current = revisions.active(connection)
-        _refuse_overtaken(candidate, current.id)
-        planned = _plan(connection, current.cluster, candidate)
-        if current.id and revision_rows.active_digest(connection) == candidate.digest:
-            return Reloaded(current.id, planned, candidate.warnings, applied=False)
-        revision_id = revision_rows.activate(
-            connection,
-            document=candidate.document,
-            digest=candidate.digest,
-            source=candidate.source,
-            author=author,
-        )
-        removed = planned.named(Bucket.REMOVED)
-        drained = retiring.live_counts(connection, removed)
-        effects = _let_go(connection, removed, current.id)
-        effects += fill.trim_for_reload(
-            connection, current, revisions.Revision(revision_id, candidate.cluster)
-        )
-        retiring.take_back(connection, [each.name for each in candidate.cluster.scalers])
-        audit.record(
-            connection,
-            author,
-            "reload",
-            f"revision {revision_id}",
-            {"source": candidate.source, "removed": removed},
-        )
-    for each in effects:
-        ending.announce(runtime, each)
-    runtime.hints.admit()
-    runtime.hints.fill()
-    return Reloaded(revision_id, planned, candidate.warnings, applied=True, drained=drained)
+    give_up = time.monotonic() + SECTION_SECONDS
+    while True:
+        try:
+            with transaction(runtime.engine) as connection:
+                done, handed_over = _apply(connection, runtime.owner, candidate, author)
+                reached("reload.prepared")
+            break
+        except Contended:
+            if time.monotonic() > give_up:
+                raise
+    reached("reload.committed")
+    if handed_over is not None:
+        for each in handed_over.effects:
+            ending.announce(runtime, each)
+        admit.announce(runtime, handed_over.decided)
+        runtime.hints.admit()
+        runtime.hints.fill()
+    return done
+
+
+def _apply(
+    connection: Connection, owner: str, candidate: Candidate, author: str
+) -> tuple[Reloaded, HandedOver | None]:
+    section.bound_waits(connection, SECTION_SECONDS)
+    section.enter(connection)
+    current = revisions.active(connection)
+    if current.id and revision_rows.active_digest(connection) == candidate.digest:
+        unchanged = plan_reload(current.cluster, current.cluster)
+        return Reloaded(current.id, unchanged, candidate.warnings, applied=False), None
+    _refuse_overtaken(candidate, current.id)
+    planned = _plan(connection, current.cluster, candidate)
+    drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
+    revision_id = revision_rows.activate(
+        connection,
+        document=candidate.document,
+        digest=candidate.digest,
+        source=candidate.source,
+        author=author,
+        summary=planned.summary,
+    )
+    after = Revision(revision_id, candidate.cluster)
+    handed_over = handover.carry_out(connection, owner, current, after, planned)
+    detail = {"source": candidate.source, "changes": planned.summary}
+    audit.record(connection, author, "reload", f"revision {revision_id}", detail)
+    done = Reloaded(
+        revision_id,
+        planned,
+        candidate.warnings,
+        applied=True,
+        drained=drained,
+        unserved=handed_over.unserved,
+    )
+    return done, handed_over
 
 
 def roll_back(runtime: Runtime, revision_id: int, *, author: str) -> Reloaded:
@@ -174,16 +222,12 @@ def roll_back(runtime: Runtime, revision_id: int, *, author: str) -> Reloaded:
 
     Raises:
         NotFound: there is no such revision.
+        InvalidScalerFile: this version accepts that document no longer; nothing changed.
         ReloadRejected, ReloadOvertaken: as for `apply`.
     """
     with transaction(runtime.engine) as connection:
-        expected = revision_rows.active_id(connection)
         document = revision_rows.document(connection, revision_id)
-        digest = revision_rows.digest(connection, revision_id)
-        cluster = revisions.by_id(connection, revision_id).cluster
-    candidate = Candidate(
-        document, digest, cluster, f"rollback to revision {revision_id}", (), expected
-    )
+    candidate = of_document(runtime.engine, document, f"rollback to revision {revision_id}")
     return apply(runtime, candidate, author=author)
 
 
@@ -196,11 +240,11 @@ def _refuse_overtaken(candidate: Candidate, current: int) -> None:
 
 
 def _plan(connection: Connection, current: Cluster, candidate: Candidate) -> ReloadPlan:
-    leaving = retiring.all_retiring(connection)
+    leaving = retiring.with_agents(connection)
     planned = plan_reload(current, candidate.cluster, leaving)
     rejections = [*planned.rejections, *_changed_types(connection, leaving, candidate.cluster)]
     if rejections:
-        raise ReloadRejected("the reload is rejected: " + "; ".join(rejections))
+        raise ReloadRejected(rejections)
     return planned
 
 
@@ -216,26 +260,3 @@ def _changed_types(connection: Connection, leaving: Mapping[str, int], new: Clus
                 f" {after.type}: wait until it is gone, or give the new one a new name"
             )
     return found
-
-
-def _let_go(
-    connection: Connection, removed: Sequence[str], revision_id: int
-) -> list[ending.Effects]:
-    """Retire what left: what has not begun is given back, what idles goes, what runs ends."""
-    if not removed:
-        return []
-    retiring.retire(connection, removed, revision_id=revision_id)
-    windows = settings.windows(connection)
-    reserved, idle = retiring.not_needed(connection, removed)
-    why = "its scaler left the configuration"
-    return [
-        ending.give_back(connection, reserved, why=why),
-        ending.end(
-            connection,
-            idle,
-            states=(SpawnState.IDLE,),
-            reason=DestroyReason.DRAIN,
-            why=why,
-            windows=windows,
-        ),
-    ]

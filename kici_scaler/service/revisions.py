@@ -11,6 +11,7 @@ from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.routing import RoutingTable
 from kici_scaler.domain.scalers import Cluster
 from kici_scaler.scalers_file import cluster_from_document
+from kici_scaler.service.remembered import Remembered
 from kici_scaler.store import revisions
 
 
@@ -23,9 +24,13 @@ class Revision:
 
 
 EMPTY = Revision(0, Cluster())
-_parsed: dict[int, Cluster] = {}
-_tables: dict[tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], RoutingTable] = {}
-_MOST_PARSED = 16
+_MOST_PARSED = 64
+"""Agents of many revisions may live at once, and each is asked for whenever one of them ends."""
+_MOST_TABLES = 16
+_parsed: Remembered[int, Cluster] = Remembered(_MOST_PARSED)
+_tables: Remembered[tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], RoutingTable] = (
+    Remembered(_MOST_TABLES)
+)
 
 
 def active(connection: Connection) -> Revision:
@@ -35,23 +40,18 @@ def active(connection: Connection) -> Revision:
 
 
 def by_id(connection: Connection, revision_id: int) -> Revision:
-    """A revision by its id; documents never change, so each is parsed once a process."""
-    cluster = _parsed.get(revision_id)
-    if cluster is None:
-        cluster = cluster_from_document(revisions.document(connection, revision_id))
-        if len(_parsed) >= _MOST_PARSED:
-            _parsed.pop(min(_parsed))
-        _parsed[revision_id] = cluster
+    """A revision by its id; documents never change, so each is parsed once a process.
+
+    Raises:
+        NotFound: there is no such revision.
+    """
+    cluster = _parsed.get(
+        revision_id, lambda: cluster_from_document(revisions.document(connection, revision_id))
+    )
     return Revision(revision_id, cluster)
 
 
 def table_of(revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]) -> RoutingTable:
     """The routing table of a revision on these kinds of machines; kept between calls."""
     key = (revision.id, frozenset(facts.items()))
-    table = _tables.get(key)
-    if table is None:
-        table = RoutingTable.build(revision.cluster, facts)
-        if len(_tables) >= _MOST_PARSED:
-            _tables.pop(next(iter(_tables)))
-        _tables[key] = table
-    return table
+    return _tables.get(key, lambda: RoutingTable.build(revision.cluster, facts))

@@ -5,13 +5,16 @@ Crash table: each is one transaction; a killed process has done all of it or not
 
 from __future__ import annotations
 
-from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from sqlalchemy import Connection
+
 from kici_scaler.errors import Conflict, NotFound
-from kici_scaler.service import ending, revisions
+from kici_scaler.service import ending, handover, revisions
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import audit, retiring, scaler_states, section, settings
+from kici_scaler.store import audit, retiring, scaler_states, section
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.scaler_states import ScalerStanding
+
+SECTION_SECONDS = 5.0
 
 
 def pause(runtime: Runtime, scaler: str, *, actor: str, reason: str = "") -> None:
@@ -19,6 +22,7 @@ def pause(runtime: Runtime, scaler: str, *, actor: str, reason: str = "") -> Non
 
     Raises:
         NotFound: the active configuration has no such scaler.
+        Conflict: it has left the configuration.
     """
     _stand(runtime, scaler, ScalerStanding.PAUSED, actor=actor, reason=reason, empty=False)
 
@@ -28,6 +32,7 @@ def drain(runtime: Runtime, scaler: str, *, actor: str, reason: str = "") -> Non
 
     Raises:
         NotFound: the active configuration has no such scaler.
+        Conflict: it has left the configuration.
     """
     _stand(runtime, scaler, ScalerStanding.PAUSED, actor=actor, reason=reason, empty=True)
 
@@ -37,9 +42,11 @@ def resume(runtime: Runtime, scaler: str, *, actor: str) -> None:
 
     Raises:
         NotFound: the active configuration has no such scaler.
+        Conflict: it has left the configuration.
     """
     _stand(runtime, scaler, ScalerStanding.ACTIVE, actor=actor, reason="", empty=False)
     runtime.hints.admit()
+    runtime.hints.fill()
 
 
 def _stand(
@@ -51,36 +58,30 @@ def _stand(
     reason: str,
     empty: bool,
 ) -> None:
+    effects: list[ending.Effects] = []
     with transaction(runtime.engine) as connection:
-        section.bound_waits(connection, 5.0)
+        section.bound_waits(connection, SECTION_SECONDS)
         section.enter(connection)
-        _refuse_unknown(revisions.active(connection), scaler)
-        if scaler in retiring.all_retiring(connection):
-            raise Conflict(f"scaler `{scaler}` retires; it takes nothing new already")
-        scaler_states.stand(connection, scaler, standing, reason=reason)
-        effects = []
+        _refuse_unknown(connection, scaler)
+        # Spawns are locked before the states of their scalers, here as everywhere.
         if empty:
-            reserved, idle = retiring.not_needed(connection, [scaler])
+            needless = retiring.lock_needless(connection, [scaler])
             why = f"scaler `{scaler}` is being drained"
-            effects = [
-                ending.give_back(connection, reserved, why=why),
-                ending.end(
-                    connection,
-                    idle,
-                    states=(SpawnState.IDLE,),
-                    reason=DestroyReason.DRAIN,
-                    why=why,
-                    windows=settings.windows(connection),
-                ),
-            ]
+            effects = handover.let_go(connection, needless, why=why)
+        scaler_states.stand(connection, scaler, standing, reason=reason)
         detail = {"standing": standing.value, "reason": reason, "emptied": empty}
         audit.record(connection, actor, "scaler", scaler, detail)
     for each in effects:
         ending.announce(runtime, each)
 
 
-def _refuse_unknown(revision: revisions.Revision, scaler: str) -> None:
-    if revision.cluster.scaler(scaler) is None:
+def _refuse_unknown(connection: Connection, scaler: str) -> None:
+    if scaler in retiring.all_retiring(connection):
+        raise Conflict(
+            f"scaler `{scaler}` left the configuration; it takes nothing new already",
+            hint="`kici-scaler scalers list` shows what is left of it",
+        )
+    if revisions.active(connection).cluster.scaler(scaler) is None:
         raise NotFound(
             f"the active configuration has no scaler `{scaler}`",
             hint="`kici-scaler scalers list` names them",

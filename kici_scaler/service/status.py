@@ -7,7 +7,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -15,17 +15,18 @@ from sqlalchemy import Connection
 from kici_scaler.domain.admission import Situation
 from kici_scaler.domain.explain import Explanation, explain
 from kici_scaler.domain.labels import Offer, offer
+from kici_scaler.domain.machines import machines_for
 from kici_scaler.domain.resources import Need
 from kici_scaler.domain.routing import Wanted
 from kici_scaler.domain.scalers import Cluster, Scaler
 from kici_scaler.domain.spawn import ENDING, SpawnState
 from kici_scaler.service import admit, revisions
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import census, machines, retiring, scaler_states, settings
+from kici_scaler.store import census, machines, scaler_states, settings
 from kici_scaler.store.census import GatewayCount, SpawnCount
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.machines import MachineRow
-from kici_scaler.store.scaler_states import ScalerStateRow
+from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 
 IN_FLIGHT = frozenset({SpawnState.RESERVED, SpawnState.SPAWNING, SpawnState.BOOTING})
 
@@ -89,6 +90,8 @@ class ScalerStatus:
     offers: tuple[Offer, ...]
     machines_up: int | None
     tally: Tally
+    degraded: Mapping[str, str] = field(default_factory=dict)
+    """Machines that cannot run it at the moment, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,11 @@ def _scalers(
 ) -> tuple[ScalerStatus, ...]:
     """Configured scalers in the order of the file, then those that retire."""
     states = scaler_states.all_states(connection)
-    leaving = retiring.all_retiring(connection)
     known = [(scaler, False) for scaler in cluster.scalers]
-    for name, revision_id in sorted(leaving.items()):
-        scaler = revisions.by_id(connection, revision_id).cluster.scaler(name)
-        if scaler is not None:
-            known.append((scaler, True))
+    for name, row in sorted(states.items()):
+        if row.standing is ScalerStanding.RETIRING and row.revision_id is not None:
+            scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(name)
+            known += [] if scaler is None else [(scaler, True)]
     return tuple(
         ScalerStatus(
             scaler=scaler,
@@ -174,14 +176,23 @@ def _scalers(
             offers=_offers(situation, scaler),
             machines_up=_machines_up(situation, scaler),
             tally=_tally(counts, scaler=scaler.name),
+            degraded={
+                view.id: view.degraded[scaler.name]
+                for view in situation.machines
+                if view.is_for(scaler) and scaler.name in view.degraded
+            },
         )
         for scaler, leaves in known
     )
 
 
 def _restraint(situation: Situation, scaler: Scaler) -> str:
+    """Why nothing starts: what holds the scaler back, else what keeps every machine from it."""
     found = situation.restraints.get(scaler.name)
-    return "" if found is None else found.reason
+    if found is not None or not scaler.type.is_local:
+        return "" if found is None else found.reason
+    able, why = machines_for(scaler, (), situation.machines)
+    return "" if able else why
 
 
 def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
@@ -189,9 +200,7 @@ def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
         (
             view.facts
             for view in situation.machines
-            if view.backend_type is scaler.type
-            and view.facts is not None
-            and (view.serves is None or scaler.name in view.serves)
+            if view.facts is not None and view.is_for(scaler)
         ),
         None,
     )
@@ -201,13 +210,7 @@ def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
 def _machines_up(situation: Situation, scaler: Scaler) -> int | None:
     if not scaler.type.is_local:
         return None
-    return sum(
-        1
-        for view in situation.machines
-        if view.backend_type is scaler.type
-        and view.obstacle is None
-        and (view.serves is None or scaler.name in view.serves)
-    )
+    return len(machines_for(scaler, (), situation.machines)[0])
 
 
 def _tally(

@@ -16,6 +16,7 @@ from kici_scaler.domain.routing import Route
 from kici_scaler.domain.scalers import Amount, Cluster, LabelSet, Resources, Scaler
 from kici_scaler.domain.warm import Member, Muster, Pool, PoolKey, label_set_digest, muster
 from kici_scaler.domain.warm_obstacles import largest_size, warm_obstacle
+from kici_scaler.service.remembered import Remembered
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.warm_targets import pool_target
 from kici_scaler.store import scaler_states, warm
@@ -24,7 +25,7 @@ from kici_scaler.store.warm import MemberRow, ReadyRow
 
 JOB_THAT_SAYS_NOTHING = Resources()
 _MOST_REMEMBERED = 16
-_digests: dict[int, tuple[Cluster, Mapping[PoolKey, str]]] = {}
+_digests: Remembered[int, tuple[Cluster, Mapping[PoolKey, str]]] = Remembered(_MOST_REMEMBERED)
 
 
 def keeps_any(cluster: Cluster) -> bool:
@@ -45,7 +46,7 @@ def shape_of(cluster: Cluster, label_set: LabelSet) -> Shape:
 def digests(revision: Revision) -> Mapping[PoolKey, str]:
     """What agents of every label set would be made from now; kept between calls."""
     cluster = revision.cluster
-    known = _digests.get(revision.id)
+    known = _digests.known(revision.id)
     if known is not None and known[0] is cluster:
         return known[1]
     found = {
@@ -53,10 +54,7 @@ def digests(revision: Revision) -> Mapping[PoolKey, str]:
         for scaler in cluster.scalers
         for label_set in reversed(scaler.label_sets)
     }
-    if len(_digests) >= _MOST_REMEMBERED:
-        _digests.pop(min(_digests))
-    _digests[revision.id] = cluster, found
-    return found
+    return _digests.keep(revision.id, (cluster, found))[1]
 
 
 def targets(cluster: Cluster, now: datetime) -> dict[PoolKey, int]:

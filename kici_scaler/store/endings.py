@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.retiring import OVER_WITH_ITS_LAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +202,12 @@ def take(
     ]
 
 
-_GONE = sql("""
+_GONE = sql(f"""
     WITH gone AS (
         DELETE FROM spawns
         WHERE agent_id = :id AND lease_token = :token AND state IN ('destroying', 'quarantined')
-        RETURNING agent_id
-    ), told AS (
+        RETURNING agent_id, scaler
+    ), {OVER_WITH_ITS_LAST}, told AS (
         UPDATE outcomes o SET
             gone_at = clock_timestamp(), updated_at = clock_timestamp(),
             timings = o.timings || jsonb_build_object('gone', clock_timestamp()),

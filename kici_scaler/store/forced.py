@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.retiring import OVER_WITH_ITS_LAST
 
 
 def forget(connection: Connection, *, agent_ids: Sequence[str]) -> list[str]:
     """Delete ending spawns that nobody holds a lease on; their outcomes say so."""
     rows = connection.execute(
         sql(
-            """
+            f"""
             WITH gone AS (
                 DELETE FROM spawns
                 WHERE agent_id = ANY(:ids) AND state IN ('destroying', 'quarantined')
                   AND coalesce(lease_expires_at, '-infinity') < clock_timestamp()
-                RETURNING agent_id
-            )
+                RETURNING agent_id, scaler
+            ), {OVER_WITH_ITS_LAST}
             UPDATE outcomes o SET gone_at = clock_timestamp(), updated_at = clock_timestamp(),
                 timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
                 exit_cause = coalesce(o.exit_cause,

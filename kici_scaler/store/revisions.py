@@ -24,6 +24,8 @@ class RevisionRow:
     author: str
     active: bool
     created_at: datetime
+    summary: str
+    """What it changed, in one line; empty for those accepted before that was written down."""
 
 
 def active_id(connection: Connection) -> int | None:
@@ -47,15 +49,6 @@ def document(connection: Connection, revision_id: int) -> Mapping[str, object]:
     return cast("Mapping[str, object]", stored)
 
 
-def digest(connection: Connection, revision_id: int) -> str:
-    """The digest of a stored document."""
-    return str(
-        connection.execute(
-            sql("SELECT digest FROM config_revisions WHERE id = :id"), {"id": revision_id}
-        ).scalar_one()
-    )
-
-
 def active_digest(connection: Connection) -> str | None:
     """Digest of the active document, or None."""
     return connection.execute(
@@ -64,24 +57,35 @@ def active_digest(connection: Connection) -> str | None:
 
 
 def activate(
-    connection: Connection, *, document: Mapping[str, object], digest: str, source: str, author: str
+    connection: Connection,
+    *,
+    document: Mapping[str, object],
+    digest: str,
+    source: str,
+    author: str,
+    summary: str = "",
 ) -> int:
     """Store a document as the active revision; call inside the admission section."""
     connection.execute(sql("UPDATE config_revisions SET active = false WHERE active"))
     revision = connection.execute(
         sql("""
-            INSERT INTO config_revisions (digest, document, source, author, active)
-            VALUES (:digest, CAST(:document AS jsonb), :source, :author, true) RETURNING id
+            INSERT INTO config_revisions (digest, document, source, author, summary, active)
+            VALUES (:digest, CAST(:document AS jsonb), :source, :author, :summary, true)
+            RETURNING id
         """),
         {
             "digest": digest,
             "document": json.dumps(document),
             "source": source,
             "author": author,
+            "summary": summary,
         },
     ).scalar_one()
     connection.execute(
-        sql("UPDATE scale_requests SET routed_scaler = NULL WHERE state = 'waiting'")
+        sql("""
+            UPDATE scale_requests SET routed_scaler = NULL
+            WHERE state = 'waiting' AND routed_scaler IS NOT NULL
+        """)
     )
     return int(revision)
 
@@ -97,7 +101,7 @@ def history(connection: Connection, limit: int = 50) -> list[RevisionRow]:
     """Accepted revisions, newest first."""
     rows = connection.execute(
         sql("""
-            SELECT id, digest, source, author, active, created_at
+            SELECT id, digest, source, author, active, created_at, summary
             FROM config_revisions ORDER BY id DESC LIMIT :n
         """),
         {"n": limit},

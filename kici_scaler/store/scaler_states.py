@@ -34,13 +34,17 @@ class ScalerStateRow:
     """Seconds of backoff left by the database's clock; 0 when there is none."""
     in_flight: int = 0
     """Spawns on their way of a scaler that failed last; not counted for others."""
+    since: datetime | None = None
+    """When it came to stand so."""
+    revision_id: int | None = None
+    """Of a retiring scaler, the revision it was last in."""
 
 
 def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
     """Rows by scaler name; a scaler that never failed or changed has none."""
     rows = connection.execute(
         sql("""
-            SELECT scaler, standing, reason, failure_streak, backoff_until,
+            SELECT scaler, standing, since, revision_id, reason, failure_streak, backoff_until,
                    coalesce(greatest(0, extract(epoch FROM backoff_until - clock_timestamp())), 0)
                        AS backoff_seconds,
                    CASE WHEN failure_streak = 0 THEN 0 ELSE (
@@ -58,6 +62,8 @@ def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
             backoff_until=row.backoff_until,
             backoff_seconds=float(row.backoff_seconds),
             in_flight=row.in_flight,
+            since=row.since,
+            revision_id=row.revision_id,
         )
         for row in rows
     }
@@ -110,6 +116,8 @@ def stand(connection: Connection, scaler: str, standing: ScalerStanding, *, reas
                                       ELSE s.failure_streak END,
                 backoff_until = CASE WHEN excluded.standing = 'active' THEN NULL
                                      ELSE s.backoff_until END,
+                since = CASE WHEN s.standing = excluded.standing THEN s.since
+                             ELSE clock_timestamp() END,
                 changed_at = clock_timestamp()
         """),
         {"scaler": scaler, "standing": standing.value, "reason": reason},

@@ -71,6 +71,13 @@ def is_draining(connection: Connection) -> bool:
     return row is True
 
 
+def lock(connection: Connection) -> None:
+    """Let nobody else change settings until this transaction ends."""
+    connection.execute(
+        sql("SELECT pg_advisory_xact_lock(hashtextextended('kici:settings', 0))")
+    )
+
+
 def put(
     connection: Connection, key: str, value: object, *, changed_by: str, scope: str = CLUSTER
 ) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from kici_scaler.domain.delivery import Teardown
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.retiring import OVER_WITH_ITS_LAST
 
 
 def call_off_scale_ups(
@@ -212,12 +213,12 @@ def set_aside(connection: Connection, agent_id: str) -> list[str]:
 def gone(connection: Connection, agent_id: str) -> bool:
     """Delete the row of a provision that is gone; its outcome is complete."""
     row = connection.execute(
-        sql("""
+        sql(f"""
             WITH gone AS (
                 DELETE FROM spawns
                 WHERE agent_id = :id AND state IN ('destroying', 'quarantined')
-                RETURNING agent_id
-            )
+                RETURNING agent_id, scaler
+            ), {OVER_WITH_ITS_LAST}
             UPDATE outcomes o SET
                 gone_at = clock_timestamp(), updated_at = clock_timestamp(),
                 timings = o.timings || jsonb_build_object('gone', clock_timestamp())

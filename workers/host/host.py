@@ -11,21 +11,23 @@ from types import MappingProxyType
 import structlog
 
 from config.settings import Settings
-from kici_scaler.domain.scalers import BackendType, Scaler
+from kici_scaler.domain.scalers import BackendType
 from kici_scaler.errors import KiciError
-from kici_scaler.service import destroy, inspect, machine_life, revisions, start
+from kici_scaler.service import destroy, inspect, machine_life, start
 from kici_scaler.service.destroy import DestroyOrder
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
-from kici_scaler.store.engine import DatabaseUnreachable, transaction
+from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.machines import Announcement
-from workers.contract import Backend, BackendContext, Deadline, Severity
+from workers.contract import Backend, BackendContext
 from workers.host.budget import Budget
 from workers.host.inspecting import Inspector
+from workers.host.preparing import Preparer
 from workers.host.pump import Pump
 from workers.host.removing import Remover
 from workers.host.starting import Starter
 from workers.host.stocktaking import Stocktaker
+from workers.host.unsealing import Unsealer
 from workers.ledger import MachineLedger, ledger_directory
 from workers.machine import Machine, local_machine
 from workers.registry import open_backend
@@ -36,7 +38,6 @@ BEAT_SECONDS = 5.0
 STOCK_SECONDS = 60.0
 START_SLOTS = 32
 DESTROY_SLOTS = 16
-PREPARE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,14 @@ class BackendHost:
             "start",
             START_SLOTS,
             lambda most: start.take(runtime, backend_type=kind, machine_id=place, most=most),
-            Starter(runtime, self.backend, settings.installation_id, settings.agent_url, budget),
+            Starter(
+                runtime,
+                self.backend,
+                settings.installation_id,
+                settings.agent_url,
+                budget,
+                Unsealer(settings.seal_keys_path),
+            ),
         )
         self.destroys: Pump[DestroyOrder] = Pump(
             "destroy",
@@ -88,6 +96,7 @@ class BackendHost:
             Remover(runtime, self.backend, settings.installation_id, budget),
         )
         self._inspector = Inspector(runtime, self.backend, settings.installation_id)
+        self._preparer = Preparer(runtime, self.backend, kind, options.serves)
         self._stocktaker = Stocktaker(
             runtime, self.backend, settings.installation_id, kind.value, place, self.inspect
         )
@@ -96,13 +105,18 @@ class BackendHost:
         self._regular = (
             threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True),
             threading.Thread(target=self._take_stock_until_stopped, name="stock", daemon=True),
+            threading.Thread(target=self._prepare_until_stopped, name="prepare", daemon=True),
         )
 
     def open(self) -> None:
-        """Prepare the backend, announce the machine, and take what waits already."""
-        self._prepare()
+        """Prepare the backend, announce the machine, and take what waits already.
+
+        Raises:
+            BackendError: nothing could be prepared, so this worker is of no use.
+        """
+        self._preparer.begin()
         if self._announcement is not None:
-            machine_life.announce(self._runtime, self._announcement)
+            machine_life.announce(self._runtime, self._announcement, self._preparer.degraded)
         for thread in self._regular:
             thread.start()
         self.starts.prime()
@@ -118,25 +132,6 @@ class BackendHost:
         self.starts.close(wait=True)
         self.destroys.close(wait=True)
         self._stopped.set()
-
-    def _prepare(self) -> None:
-        scalers = self._scalers()
-        deadline = Deadline.after(PREPARE_SECONDS)
-        self.backend.prepare(scalers, deadline)
-        for finding in self.backend.check(scalers, deadline):
-            level = log.error if finding.severity is Severity.ERROR else log.info
-            level(finding.message, subject=finding.subject, hint=finding.hint)
-
-    def _scalers(self) -> tuple[Scaler, ...]:
-        with transaction(self._runtime.engine) as connection:
-            cluster = revisions.active(connection).cluster
-        serves = self._options.serves
-        return tuple(
-            scaler
-            for scaler in cluster.scalers
-            if scaler.type is self._options.backend_type
-            and (serves is None or scaler.name in serves)
-        )
 
     def _beat_until_stopped(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):
@@ -154,10 +149,31 @@ class BackendHost:
             except KiciError as error:
                 log.warning("no stock taken", error=str(error))
 
+    def _prepare_until_stopped(self) -> None:
+        """Beside the heartbeat, which must not wait for a runtime that is slow to answer."""
+        told = self._preparer.degraded
+        while not self._stopped.wait(BEAT_SECONDS):
+            try:
+                self._preparer.look()
+                if self._preparer.degraded != told:
+                    told = self._tell(self._preparer.degraded)
+            except KiciError as error:
+                log.warning("not prepared for the configuration yet", error=str(error))
+
+    def _tell(self, degraded: Mapping[str, str]) -> Mapping[str, str]:
+        if self._announcement is not None:
+            machine_life.report(self._runtime, self._announcement, degraded)
+        return degraded
+
     def _beat(self) -> None:
         busy = self.starts.busy or self.destroys.busy
         if self._announcement is not None:
-            machine_life.beat(self._runtime, self._announcement, holds_leases=busy)
+            machine_life.beat(
+                self._runtime,
+                self._announcement,
+                holds_leases=busy,
+                degraded=self._preparer.degraded,
+            )
         elif busy:
             start.extend_leases(self._runtime)
 

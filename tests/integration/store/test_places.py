@@ -182,14 +182,38 @@ def test_a_retiring_scaler_that_is_back_is_taken_back(rows: Rows) -> None:
     assert rows.call(retiring.all_retiring) == {}
 
 
-def test_only_what_nothing_is_lost_with_is_not_needed(rows: Rows) -> None:
-    reserved, warm = rows.spawn(), rows.spawn(S.IDLE)
+def test_only_what_nothing_is_lost_with_is_needless(rows: Rows) -> None:
+    waiting = rows.request(state="assigned", may_wait=False)
+    expected = {
+        rows.spawn(): (S.RESERVED, None, True),
+        rows.spawn(job=waiting): (S.RESERVED, waiting, False),
+        rows.spawn(S.SPAWNING): (S.SPAWNING, None, True),
+        rows.spawn(S.BOOTING): (S.BOOTING, None, True),
+        rows.spawn(S.IDLE): (S.IDLE, None, True),
+    }
     for state in (S.SPAWNING, S.BOOTING, S.BUSY, S.DESTROYING):
         rows.spawn(state, job=rows.request(state="running"))
     rows.spawn(S.IDLE, job=rows.request(state="assigned"))
+    rows.spawn(S.DESTROYING)
     rows.spawn(scaler="other")
-    assert rows.call(retiring.not_needed, ["local"]) == ([reserved], [warm])
-    assert rows.call(retiring.live_counts, ["local", "none"]) == {"local": 7}
+    found = rows.call(retiring.lock_needless, ["local"])
+    assert {each.agent_id: (each.state, each.job_id, each.may_wait) for each in found} == expected
+
+
+def test_live_spawns_of_a_scaler_are_counted_by_state(rows: Rows) -> None:
+    rows.spawn()
+    rows.spawn()
+    rows.spawn(S.DESTROYING)
+    rows.spawn(scaler="other")
+    counts = rows.call(retiring.live_counts, ["local", "none"])
+    assert counts == {"local": {S.RESERVED: 2, S.DESTROYING: 1}}
+
+
+def test_a_retiring_scaler_without_agents_has_none_of_it_left(rows: Rows) -> None:
+    revision = rows.revision()
+    rows.call(retiring.retire, ["local", "empty"], revision_id=revision)
+    rows.spawn(S.QUARANTINED)
+    assert rows.call(retiring.with_agents) == {"local": revision}
 
 
 def _activate(rows: Rows, digest: str) -> int:
