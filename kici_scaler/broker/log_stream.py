@@ -6,7 +6,7 @@ Redis may lose all of it; the last lines are also kept on the agent's outcome.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,20 +89,6 @@ class LogStream:
         streams: Any = {key_of(agent_id): position}
         found: Any = await self._client.xread(streams, count=most, block=block)
         return [_entry(stored) for _, entries in found or () for stored in entries]
-
-    async def follow(
-        self, agent_id: str, position: str = START, *, wait_seconds: float = 2.0
-    ) -> AsyncIterator[list[LogEntry]]:
-        """Batches of entries as they come; an empty batch whenever nothing came for a while.
-
-        Raises:
-            redis.RedisError: Redis did not answer.
-        """
-        while True:
-            batch = await self.after(agent_id, position, wait_seconds=wait_seconds)
-            if batch:
-                position = batch[-1].position
-            yield batch
 
     async def last_seq(self, agent_id: str, job_id: str) -> int:
         """The highest `seq` stored of a job; 0 without any.

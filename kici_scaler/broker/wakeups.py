@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
 import redis
@@ -41,7 +41,7 @@ def publish(client: redis.Redis, wakeups: Iterable[tuple[str, str]]) -> None:
         pipeline.execute()
 
 
-async def listen(client: redis.asyncio.Redis, incarnation: str) -> AsyncIterator[str | None]:
+async def listen(client: redis.asyncio.Redis, incarnation: str) -> AsyncGenerator[str | None, None]:
     """Agent ids as they are published; never ends and never raises for a lost Redis.
 
     Yields None after each (re)subscription: what was published before that went unheard.

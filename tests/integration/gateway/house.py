@@ -164,7 +164,7 @@ class House:
         environment = self._environment(self.folder, free_port()) | dict(more)
         return subprocess.run(
             [sys.executable, "-m", "kici_scaler.gateway"],
-            env=environment, capture_output=True, text=True, timeout=30, check=False,
+            env=environment, capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
 
     def client(self, gateway: GatewayProcess, token: str | None = None) -> httpx.Client:
