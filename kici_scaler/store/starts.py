@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
@@ -37,6 +37,7 @@ class TakenStart:
     job_id: str | None
     run_id: str | None
     image: str | None
+    sealed_registry: Mapping[str, object] | None = field(repr=False)
     seconds_left: float
     attempts: int
 
@@ -75,6 +76,8 @@ _TAKE = """
         s.label_set_index, s.label_set, s.agent_labels, s.machine_id, s.pool, s.cpu_millis,
         s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes, s.job_id, s.run_id,
         (SELECT q.image FROM scale_requests q WHERE q.job_id = s.job_id) AS image,
+        (SELECT q.sealed_registry FROM scale_requests q WHERE q.job_id = s.job_id)
+            AS sealed_registry,
         extract(epoch FROM s.deadline_at - clock_timestamp()) AS seconds_left, s.attempts
 """
 

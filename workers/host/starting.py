@@ -26,10 +26,12 @@ from workers.contract import (
     SpawnOrder,
     failure_detail,
 )
+from workers.credentials import RegistryCredentials
 from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown
 from workers.forwarded import forwarded_environment
 from workers.host.budget import Budget
 from workers.host.persist import persist
+from workers.host.unsealing import Unsealer
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +49,7 @@ class Starter:
     installation_id: str
     gateway_url: str
     budget: Budget
+    unsealer: Unsealer
     environment: MappingProxyType[str, str] = field(
         default_factory=lambda: MappingProxyType(forwarded_environment(os.environ))
     )
@@ -58,8 +61,10 @@ class Starter:
         told: list[Told] = []
         reached("start.taken")
         try:
+            registry = self.unsealer.registry(order.row.sealed_registry)
             made = self.backend.spawn(
-                self._spawn_order(order, told), Deadline.after(max(1.0, order.row.seconds_left))
+                self._spawn_order(order, told, registry),
+                Deadline.after(max(1.0, order.row.seconds_left)),
             )
         except NotOwner:
             log.info("a newer lease owns this spawn", agent_id=order.row.agent_id)
@@ -75,7 +80,9 @@ class Starter:
         else:
             self._created(order, dict(made.ref), told)
 
-    def _spawn_order(self, order: StartOrder, told: list[Told]) -> SpawnOrder:
+    def _spawn_order(
+        self, order: StartOrder, told: list[Told], registry: RegistryCredentials | None
+    ) -> SpawnOrder:
         row = order.row
 
         def report(event: LifecycleEvent) -> None:
@@ -94,6 +101,8 @@ class Starter:
             labels=row.agent_labels,
             job_id=row.job_id,
             run_id=row.run_id,
+            job_image=row.image,
+            registry=registry,
             limits=Amount(row.limit_cpu_millis, row.limit_memory_bytes),
             environment=self.environment,
             options=order.scaler.options,
