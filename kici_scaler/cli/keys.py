@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from kici_scaler.cli.access import local_instance
 from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.cli.failures import read_settings
+from kici_scaler.cli.render import print_table
 from kici_scaler.errors import Conflict, InvalidInput
 from kici_scaler.store.api_keys import ApiKeyRow, KeyScope
 
@@ -65,15 +64,15 @@ def show_all(as_json: AsJson = False) -> None:
     if as_json:
         print_json([_document(row) for row in rows])
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("ID", "NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"):
-        table.add_column(title)
-    for row in rows:
-        table.add_row(
-            row.id, row.name, row.scope.value, _state(row), _moment(row.created_at),
-            _moment(row.expires_at), _moment(row.last_used_at),
-        )  # fmt: skip
-    Console(highlight=False, soft_wrap=True).print(table)
+    print_table(
+        ("id", "name", "scope", "state", "created", "expires", "last used"),
+        (
+            (row.id, row.name, row.scope.value, _state(row), _moment(row.created_at),
+             _moment(row.expires_at), _moment(row.last_used_at))
+            for row in rows
+        ),
+        empty="no keys",
+    )  # fmt: skip
 
 
 @app.command()
@@ -151,8 +150,8 @@ def _state(row: ApiKeyRow) -> str:
     return "valid" if row.is_valid else "expired"
 
 
-def _moment(at: datetime | None) -> str:
-    return "-" if at is None else at.strftime("%Y-%m-%d %H:%M")
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.strftime("%Y-%m-%d %H:%M")
 
 
 def _document(row: ApiKeyRow) -> dict[str, Any]:
