@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +53,24 @@ def create(
         until = "" if made.row.expires_at is None else f", until {_moment(made.row.expires_at)}"
         typer.echo(f"key {made.row.name} ({made.row.id}), scope {made.row.scope}{until};"
                    " it is not shown again", err=True)  # fmt: skip
+
+
+@app.command()
+def sealing(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file of private keys.")],
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Add a key: it seals from now on, all still open.")
+    ] = False,
+) -> None:
+    """Make the cluster's sealing key where there is none; payloads are sealed to it.
+
+    Example: kici-scaler keys sealing /etc/kici/seal.json
+    """
+    from kici_scaler.sealing import add_key, ensure_keys
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = add_key(path) if rotate and path.exists() else ensure_keys(path)
+    typer.echo(f"{path}: {len(found.keys)} keys; new payloads are sealed to {found.newest.key_id}")
 
 
 @app.command("list")

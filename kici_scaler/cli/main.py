@@ -15,6 +15,7 @@ from kici_scaler.cli import (
     drain,
     explain,
     failures,
+    health,
     keys,
     reload,
     request,
@@ -59,6 +60,7 @@ def options(
 up.register(app)
 roles.register(app)
 diagnose.register(app)
+health.register(app)
 request.register(app)
 status.register(app)
 app.add_typer(requests.app, name="requests")

@@ -1,0 +1,26 @@
+# One image for every role; `docker-compose.yml` says which role a service runs.
+ARG BASE=python:3.12-slim
+
+FROM ${BASE} AS build
+WORKDIR /build
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+RUN python3 -m venv /opt/kici-scaler \
+    && /opt/kici-scaler/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY kici_scaler kici_scaler
+COPY tasks tasks
+COPY workers workers
+COPY config config
+RUN /opt/kici-scaler/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+
+FROM ${BASE}
+RUN useradd --system --create-home --home-dir /var/lib/kici --uid 10001 kici \
+    && install -d -o kici /var/lib/kici/keys /var/lib/kici/state
+COPY --from=build /opt/kici-scaler /opt/kici-scaler
+ENV PATH=/opt/kici-scaler/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    KICI_HOST=0.0.0.0 \
+    KICI_STATE_DIR=/var/lib/kici/state
+USER kici
+WORKDIR /var/lib/kici
+ENTRYPOINT ["kici-scaler"]
+CMD ["--help"]

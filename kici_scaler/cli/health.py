@@ -1,0 +1,76 @@
+"""`kici-scaler health ROLE`: whether a role does its work, for container health checks.
+
+Asked are the rows that the role's work leaves behind, not whether its process exists: a
+worker that is deaf to its queue lives, and does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from config.celery_settings import BACKEND_KINDS, CONTROL_KIND
+from kici_scaler.cli.failures import read_settings
+from kici_scaler.errors import InvalidInput, Unavailable
+
+SWEEP_SECONDS = 30.0
+"""Control workers sweep each second."""
+BEAT_SECONDS = 30.0
+"""Backend workers say that their machine lives each few seconds."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(health)
+
+
+def health(
+    role: Annotated[
+        str,
+        typer.Argument(help=f"`gateway`, or one of {CONTROL_KIND}, {', '.join(BACKEND_KINDS)}."),
+    ],
+) -> None:
+    """Say whether a role does its work; ends with 0 when it does, 2 when it does not.
+
+    Example: kici-scaler health control
+    """
+    if role == "gateway":
+        _gateway()
+    elif role in (CONTROL_KIND, *BACKEND_KINDS):
+        _worker(role)
+    else:
+        raise InvalidInput(f"there is no role {role!r}")
+    typer.echo(f"{role} does its work")
+
+
+def _gateway() -> None:
+    # Imported only now: the other roles need no client.
+    import httpx
+
+    its = read_settings()
+    host = "127.0.0.1" if its.host in ("0.0.0.0", "::") else its.host  # compared
+    try:
+        answer = httpx.get(f"http://{host}:{its.port}/readyz", timeout=3.0)
+    except httpx.HTTPError as error:
+        raise Unavailable(f"the gateway does not answer: {error}") from error
+    if not answer.is_success:
+        raise Unavailable(f"the gateway is not ready: {answer.text[:200]}")
+
+
+def _worker(role: str) -> None:
+    # Imported only now: help must not wait for the database's library.
+    from kici_scaler.service import health as service
+    from kici_scaler.store.engine import make_engine
+
+    its = read_settings()
+    engine = make_engine(its.database_url.get_secret_value(), application="health", pool_size=1)
+    try:
+        if role == CONTROL_KIND:
+            service.check_sweep(engine, within_seconds=SWEEP_SECONDS)
+        elif role != "event":
+            service.check_machine(engine, its.machine_id, role, within_seconds=BEAT_SECONDS)
+        else:
+            service.check_due(engine, within_seconds=SWEEP_SECONDS)
+    finally:
+        engine.dispose()
