@@ -12,6 +12,7 @@ import typer
 from kici_scaler.cli import access
 from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.cli.render import print_details, print_table
+from kici_scaler.domain.knobs import written
 
 app = typer.Typer(help="Show and change live settings.", no_args_is_help=True)
 
@@ -33,8 +34,8 @@ def listed(org: Org = None, as_json: AsJson = False) -> None:
     print_table(
         ("setting", "value", "from", "default", "least", "most", "meaning"),
         [
-            (each["key"], f"{each['value']:g}", each["source"], f"{each['default']:g}",
-             f"{each['floor']:g}", f"{each['ceiling']:g}", each["about"])
+            (each["key"], written(each["value"]), each["source"], written(each["default"]),
+             written(each["floor"]), written(each["ceiling"]), each["about"])
             for each in answer["settings"]
         ],
         empty="there are no settings",
@@ -96,12 +97,12 @@ def _tell(setting: Any, *, as_json: bool) -> None:
     print_details(
         (
             ("setting", setting["key"]),
-            ("value", f"{setting['value']:g}"),
+            ("value", written(setting["value"])),
             ("from", setting["source"]),
             ("set by", setting["changedBy"]),
             ("set", _moment(setting["changedAt"])),
-            ("default", f"{setting['default']:g}"),
-            ("bounds", f"{setting['floor']:g} to {setting['ceiling']:g}"),
+            ("default", written(setting["default"])),
+            ("bounds", f"{written(setting['floor'])} to {written(setting['ceiling'])}"),
             ("meaning", setting["about"]),
         )
     )

@@ -52,9 +52,12 @@ class Knob:
     def problem(self, value: float) -> str | None:
         """Why the value is out of bounds, or None."""
         if not self.floor <= value <= self.ceiling:
-            return f"{self.key} is from {self.floor:g} to {self.ceiling:g}, not {value:g}"
+            return (
+                f"{self.key} is from {written(self.floor)} to {written(self.ceiling)},"
+                f" not {written(value)}"
+            )
         if self.unit is Unit.COUNT and value != int(value):
-            return f"{self.key} is a whole number, not {value:g}"
+            return f"{self.key} is a whole number, not {written(value)}"
         return None
 
 
@@ -103,6 +106,11 @@ KNOBS: tuple[Knob, ...] = (
 _BY_NAME = {knob.key: knob for knob in KNOBS} | {
     knob.reference: knob for knob in KNOBS if knob.reference is not None
 }
+
+
+def written(value: float) -> str:
+    """A value as a person writes it: `30`, `0.5`."""
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def find(name: str) -> Knob | None:

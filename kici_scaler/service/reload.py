@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
@@ -194,17 +194,19 @@ def _apply(
     _refuse_overtaken(candidate, current.id)
     planned = _plan(connection, current.cluster, candidate)
     drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
+    # The first one has nothing to differ from but its scalers.
+    told = planned if current.id else replace(planned, cluster=())
     revision_id = revision_rows.activate(
         connection,
         document=candidate.document,
         digest=candidate.digest,
         source=candidate.source,
         author=author,
-        summary=planned.summary,
+        summary=told.summary,
     )
     after = Revision(revision_id, candidate.cluster)
     handed_over = handover.carry_out(connection, owner, current, after, planned)
-    detail = {"source": candidate.source, "changes": planned.summary}
+    detail = {"source": candidate.source, "changes": told.summary}
     audit.record(connection, author, "reload", f"revision {revision_id}", detail)
     done = Reloaded(
         revision_id,

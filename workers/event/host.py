@@ -6,6 +6,7 @@ of these workers can deliver any event.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -15,11 +16,11 @@ from config.settings import Settings
 from kici_scaler.domain.delivery import DeliveryKind
 from kici_scaler.domain.provision_events import source_of
 from kici_scaler.domain.scalers import BackendType, Scaler
-from kici_scaler.errors import InvalidInput
-from kici_scaler.service import deliver, provision, revisions, settle
+from kici_scaler.errors import InvalidInput, KiciError
+from kici_scaler.service import deliver, machine_life, provision, settle
 from kici_scaler.service.deliver import DeliveryOrder
+from kici_scaler.service.machine_life import Duties
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.engine import transaction
 from workers.event.addresses import AddressPolicy
 from workers.event.codes import SealedCodes
 from workers.event.deliverer import WEBHOOKS, Deliverer
@@ -30,6 +31,8 @@ from workers.host.pump import Pump
 
 log = structlog.get_logger(__name__)
 
+LOOK_SECONDS = 5.0
+"""Between looks whether another configuration is in force."""
 UP_SLOTS = 32
 DOWN_SLOTS = 16
 SHARE_OF_A_TARGET = 4
@@ -61,10 +64,16 @@ class EventHost:
         )
         self.starts: Pump[DeliveryOrder] = Pump("scale-up", UP_SLOTS, self._take_ups, act)
         self.destroys: Pump[DeliveryOrder] = Pump("scale-down", DOWN_SLOTS, self._take_downs, act)
+        self._looked_at = Duties(-1)
+        self._stopped = threading.Event()
+        self._watch = threading.Thread(
+            target=self._look_until_stopped, name="configuration", daemon=True
+        )
 
     def open(self) -> None:
-        """Say what will not work, and take what waits already."""
+        """Say what will not work, now and after each reload, and take what waits already."""
         self._look_at_configuration()
+        self._watch.start()
         self.starts.prime()
         self.destroys.prime()
 
@@ -76,6 +85,7 @@ class EventHost:
         """Take nothing more; let what is on its way be written down."""
         self.starts.close(wait=True)
         self.destroys.close(wait=True)
+        self._stopped.set()
 
     def _take_ups(self, most: int) -> tuple[list[DeliveryOrder], bool]:
         begun = provision.begin(self._runtime, seal=self._codes.seal, gateway_url=self._agent_url)
@@ -96,12 +106,23 @@ class EventHost:
             per_target=DOWN_SLOTS // SHARE_OF_A_TARGET,
         )
 
+    def _look_until_stopped(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            try:
+                self._look_at_configuration()
+            except KiciError as error:
+                log.warning("configuration not looked at", error=str(error))
+
     def _look_at_configuration(self) -> None:
-        with transaction(self._runtime.engine) as connection:
-            cluster = revisions.active(connection).cluster
-        for scaler in cluster.scalers:
-            if scaler.type is BackendType.EVENT:
+        """Look at every scaler that is new or was changed since the last look."""
+        known = self._looked_at
+        news = machine_life.duties(self._runtime, BackendType.EVENT, None, known=known.revision_id)
+        if news is None:
+            return
+        for scaler in news.scalers:
+            if scaler not in known.scalers:
                 self._look_at(scaler)
+        self._looked_at = news
 
     def _look_at(self, scaler: Scaler) -> None:
         url = scaler.orchestrator_url or self._agent_url

@@ -159,6 +159,8 @@ class BackendHost:
                     told = self._tell(self._preparer.degraded)
             except KiciError as error:
                 log.warning("not prepared for the configuration yet", error=str(error))
+            except Exception:  # a thread's last line: what a backend should not raise
+                log.exception("preparing failed unexpectedly")
 
     def _tell(self, degraded: Mapping[str, str]) -> Mapping[str, str]:
         if self._announcement is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,7 +12,7 @@ from kici_scaler.domain.scalers import BackendType, Scaler
 from kici_scaler.service import machine_life
 from kici_scaler.service.machine_life import Duties
 from kici_scaler.service.runtime import Runtime
-from workers.contract import Backend, Deadline, Severity
+from workers.contract import Backend, Deadline, Finding, Severity
 from workers.errors import BackendError
 
 log = structlog.get_logger(__name__)
@@ -45,6 +45,7 @@ class Preparer:
     """Why scalers in force cannot be run here, by name."""
     _ready_for: Duties = field(default=Duties(NONE), init=False)
     _retry_at: float = field(default=0.0, init=False)
+    _warned: set[Finding] = field(default_factory=set, init=False)
 
     def begin(self) -> None:
         """Prepare for the first time.
@@ -85,7 +86,7 @@ class Preparer:
         good = [each for each in wanted.scalers if each.name not in found]
         if self._objection_to(good, deadline) is not None:
             found |= self._each_alone(good, self._objection_to, deadline)
-        self._tell(found)
+        self._tell(wanted, found)
         self.degraded = found
         self._ready_for = wanted
         self._retry_at = self.now() + RETRY_SECONDS
@@ -115,18 +116,25 @@ class Preparer:
             found = self.backend.check(tuple(scalers), deadline)
         except BackendError as error:
             return error
-        for each in found:
-            level = log.warning if each.severity is Severity.WARNING else log.debug
-            level(each.message, subject=each.subject, hint=each.hint)
+        self._warn(found)
         errors = [f"{e.subject}: {e.message}" for e in found if e.severity is Severity.ERROR]
         hints = [e.hint for e in found if e.severity is Severity.ERROR]
         return BackendError("; ".join(errors), hint=hints[0]) if errors else None
 
-    def _tell(self, found: dict[str, str]) -> None:
-        for name in found.keys() - self.degraded.keys():
-            log.error("scaler cannot run on this machine", scaler=name, reason=found[name])
-        for name in self.degraded.keys() - found.keys():
-            log.info("scaler can run on this machine again", scaler=name)
+    def _warn(self, found: Sequence[Finding]) -> None:
+        """Say once what works, but perhaps not as meant."""
+        for each in found:
+            if each.severity is Severity.WARNING and each not in self._warned:
+                self._warned.add(each)
+                log.warning(each.message, subject=each.subject, hint=each.hint)
+
+    def _tell(self, wanted: Duties, found: Mapping[str, str]) -> None:
+        for each in wanted.scalers:
+            before, now = self.degraded.get(each.name), found.get(each.name)
+            if now is not None and now != before:
+                log.error("scaler cannot run on this machine", scaler=each.name, reason=now)
+            elif now is None and before is not None:
+                log.info("scaler can run on this machine again", scaler=each.name)
 
 
 def sentence(error: BackendError) -> str:
