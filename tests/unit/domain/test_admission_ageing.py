@@ -74,6 +74,23 @@ def test_room_is_kept_for_one_request_under_a_cap_and_not_for_all() -> None:
     assert _names(decide([second, first, needs_memory], moment)) == []
 
 
+@pytest.mark.parametrize("cap_of", ["cluster", "pool"])
+def test_room_is_kept_for_one_request_under_a_cap_that_scalers_share(cap_of: str) -> None:
+    shared = cap(cpus=8, gib=8)
+    in_pool = "p" if cap_of == "pool" else None
+    configured = cluster(
+        scaler("a", pool=in_pool),
+        scaler("b", pool=in_pool),
+        global_cap=shared if cap_of == "cluster" else None,
+        pools={"p": shared},
+    )
+    moment = situation(configured, holding=[held("a", cpus=8, pool=in_pool)])
+    first, second = waiting("a", cpus=4, gib=1, age=AGED), waiting("b", cpus=5, gib=6, age=AGED)
+    needs_memory = waiting("a", gib=7, job="needs memory")
+    assert _names(decide([first, second, needs_memory], moment)) == ["needs memory"]
+    assert _names(decide([second, first, needs_memory], moment)) == []
+
+
 def test_requests_alike_have_room_kept_on_one_machine_together() -> None:
     machines = [machine("m1"), machine("m2"), machine("m3")]
     moment = situation(
