@@ -74,7 +74,7 @@ def confirm(
         wishes = warm_books.wishes(connection) if gone else warm_books.Wishes()
     if wishes.requests_wait:
         runtime.hints.admit(soon=True)
-    if wishes.pools_short:
+    if wishes.pools_short or (gone and order.row.job_id is None):
         runtime.hints.fill(soon=True)
     return gone
 

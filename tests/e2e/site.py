@@ -29,6 +29,7 @@ from tests.support.source import ROOT
 from tests.support.waiting import eventually
 
 COMMAND = (sys.executable, "-m", "kici_scaler.cli.main")
+DEMO = ROOT / "config" / "scalers" / "demo.yaml"
 ROLES = ("control", "bare-metal", "beat", "gateway")
 LABELS = ("linux", "demo")
 LONG = 90.0
@@ -140,7 +141,9 @@ def _exit_code_of(command: Callable[[], None]) -> int:
 
 
 @contextmanager
-def open_site(windows: Mapping[str, float] | None = None) -> Iterator[Site]:
+def open_site(
+    windows: Mapping[str, float] | None = None, scaler_file: Path = DEMO
+) -> Iterator[Site]:
     """Start everything; all of it is gone at the end, and that is checked.
 
     Args:
@@ -148,7 +151,7 @@ def open_site(windows: Mapping[str, float] | None = None) -> Iterator[Site]:
     """
     folder = make_temporary_home("kici-e2e-")
     try:
-        with _running(folder, windows or {}) as site:
+        with _running(folder, windows or {}, scaler_file) as site:
             yield site
             site.expect_no_agent_left()
         left = processes_of(folder)
@@ -159,10 +162,10 @@ def open_site(windows: Mapping[str, float] | None = None) -> Iterator[Site]:
 
 
 @contextmanager
-def _running(folder: Path, windows: Mapping[str, float]) -> Iterator[Site]:
+def _running(folder: Path, windows: Mapping[str, float], scaler_file: Path) -> Iterator[Site]:
     plan = Plan(
         roles=ROLES,
-        scaler_file=ROOT / "config" / "scalers" / "demo.yaml",
+        scaler_file=scaler_file,
         durable=False,
         environment={"KICI_LOG_FORMAT": "human"},
     )
