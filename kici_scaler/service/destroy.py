@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sqlalchemy import Connection
+
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import revisions
 from kici_scaler.service.runtime import Runtime
@@ -35,6 +37,9 @@ def take(
 ) -> tuple[list[DestroyOrder], bool]:
     """Take up to `most` spawns to tear down here; and whether there may be more.
 
+    One whose configuration this version cannot read is put off: where its compute is, is not
+    known, so nothing may be concluded. In the end it is quarantined, for a person to see.
+
     Raises:
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
     """
@@ -50,9 +55,12 @@ def take(
         )
         orders = []
         for row in rows:
-            scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
-            orders.append(DestroyOrder(row, {} if scaler is None else scaler.options))
-        return orders, len(orders) == most
+            scaler = revisions.scaler_of(connection, row.revision_id, row.scaler)
+            if scaler is None:
+                _put_off(connection, row)
+            else:
+                orders.append(DestroyOrder(row, scaler.options))
+        return orders, len(rows) == most
 
 
 def confirm(
@@ -82,10 +90,14 @@ def confirm(
 def postpone(runtime: Runtime, order: DestroyOrder) -> SpawnState | None:
     """Apply: not confirmed; tried again after a pause that doubles."""
     with transaction(runtime.engine) as connection:
-        return endings.postpone(
-            connection,
-            agent_id=order.row.agent_id,
-            token=order.row.token,
-            pause_seconds=FIRST_PAUSE_SECONDS,
-            most_seconds=LONGEST_PAUSE_SECONDS,
-        )
+        return _put_off(connection, order.row)
+
+
+def _put_off(connection: Connection, row: TakenDestroy) -> SpawnState | None:
+    return endings.postpone(
+        connection,
+        agent_id=row.agent_id,
+        token=row.token,
+        pause_seconds=FIRST_PAUSE_SECONDS,
+        most_seconds=LONGEST_PAUSE_SECONDS,
+    )

@@ -30,8 +30,9 @@ def to_inspect(runtime: Runtime, agent_ids: Sequence[str]) -> list[InspectOrder]
     with transaction(runtime.engine) as connection:
         orders = []
         for row in inspections.missing(connection, agent_ids):
-            scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
-            orders.append(InspectOrder(row, {} if scaler is None else scaler.options))
+            scaler = revisions.scaler_of(connection, row.revision_id, row.scaler)
+            if scaler is not None:
+                orders.append(InspectOrder(row, scaler.options))
         return orders
 
 

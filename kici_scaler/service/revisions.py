@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import structlog
 from sqlalchemy import Connection
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.routing import RoutingTable
-from kici_scaler.domain.scalers import Cluster
+from kici_scaler.domain.scalers import Cluster, Scaler
 from kici_scaler.scalers_file import cluster_from_document
 from kici_scaler.service.remembered import Remembered
 from kici_scaler.store import revisions
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,19 @@ def by_id(connection: Connection, revision_id: int) -> Revision:
         revision_id, lambda: cluster_from_document(revisions.document(connection, revision_id))
     )
     return Revision(revision_id, cluster)
+
+
+def scaler_of(connection: Connection, revision_id: int, name: str) -> Scaler | None:
+    """A scaler as a revision had it; None when this version cannot read that revision.
+
+    Rows outlive the version that wrote them: one that nobody understands any more must not
+    hold up the others.
+    """
+    try:
+        return by_id(connection, revision_id).cluster.scaler(name)
+    except ValueError as error:
+        log.error("configuration cannot be read", revision=revision_id, error=str(error)[:500])
+        return None
 
 
 def table_of(revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]) -> RoutingTable:

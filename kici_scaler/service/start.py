@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sqlalchemy import Connection
+
 from kici_scaler.domain.scalers import Cap, LabelSet, Scaler
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
@@ -25,6 +27,7 @@ from kici_scaler.store import events, machines, request_ends, settings, starts, 
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 from kici_scaler.store.starts import TakenStart
+from kici_scaler.store.tokens import MintedToken
 
 HOLD_BACK_SECONDS = 30.0
 """How long a machine whose pool others have filled takes no more pool users."""
@@ -48,7 +51,8 @@ def take(
 ) -> tuple[list[StartOrder], bool]:
     """Take up to `most` spawns to start here, each with a fresh agent token.
 
-    Also says whether reserved ones were left behind, which a free slot could start.
+    Also says whether reserved ones were left behind, which a free slot could start. One whose
+    configuration this version cannot read is given back, and holds up no other.
 
     Raises:
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
@@ -64,20 +68,40 @@ def take(
             lease_seconds=windows.lease_seconds,
         )
         left_some = starts.any_reserved(connection, kind=backend_type, machine_id=machine_id)
-        if not taken:
-            return [], left_some
         minted = [tokens.mint(row.agent_id, row.agent_labels) for row in taken]
-        tokens.store(connection, minted, ttl_seconds=windows.agent_token_ttl_seconds)
-        orders = []
-        for row, token in zip(taken, minted, strict=True):
-            cluster = revisions.by_id(connection, row.revision_id).cluster
-            scaler = cluster.scaler(row.scaler)
-            assert scaler is not None, "a revision that reserved for a scaler contains it"
-            label_set = scaler.label_sets[row.label_set_index]
-            pool = cluster.pool(row.pool) if row.pool is not None else None
-            cap = None if pool is None else pool.cap
-            orders.append(StartOrder(row, scaler, label_set, token.secret, windows, cap))
-        return orders, left_some
+        if minted:
+            tokens.store(connection, minted, ttl_seconds=windows.agent_token_ttl_seconds)
+        orders = [
+            _order(connection, row, token, windows)
+            for row, token in zip(taken, minted, strict=True)
+        ]
+        why = "the configuration it was reserved under cannot be read by this version"
+        effects = [
+            _undo(connection, row, windows, why=why)
+            for row, order in zip(taken, orders, strict=True)
+            if order is None
+        ]
+    for each in effects:
+        ending.announce(runtime, each)
+    return [order for order in orders if order is not None], left_some
+
+
+def _order(
+    connection: Connection, row: TakenStart, token: MintedToken, windows: Windows
+) -> StartOrder | None:
+    scaler = revisions.scaler_of(connection, row.revision_id, row.scaler)
+    if scaler is None:
+        return None
+    cluster = revisions.by_id(connection, row.revision_id).cluster
+    pool = cluster.pool(row.pool) if row.pool is not None else None
+    return StartOrder(
+        row,
+        scaler,
+        scaler.label_sets[row.label_set_index],
+        token.secret,
+        windows,
+        None if pool is None else pool.cap,
+    )
 
 
 def still_wanted(runtime: Runtime, order: StartOrder) -> bool:
@@ -182,23 +206,27 @@ def give_back(
                 seconds=HOLD_BACK_SECONDS,
                 foreign_use=foreign_use,
             )
-        if starts.undo(connection, agent_id=row.agent_id, token=row.token):
-            tokens.revoke(connection, [row.agent_id])
-            jobs = [] if row.job_id is None else [row.job_id]
-            request_ends.release(connection, jobs, why=f"waits again: {why}")
-            effects = ending.Effects(requests_waiting=bool(jobs))
-        else:
-            starts.release(connection, agent_id=row.agent_id, token=row.token)
-            effects = ending.end(
-                connection,
-                [row.agent_id],
-                states=(SpawnState.SPAWNING,),
-                reason=DestroyReason.SHUTDOWN,
-                why=why,
-                windows=order.windows,
-            )
+        effects = _undo(connection, row, order.windows, why=why)
     ending.announce(runtime, effects)
     return bool(effects.requests_waiting or effects.ended)
+
+
+def _undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str) -> ending.Effects:
+    """Delete the row where nothing was made for it; else end it the ordinary way."""
+    if starts.undo(connection, agent_id=row.agent_id, token=row.token):
+        tokens.revoke(connection, [row.agent_id])
+        jobs = [] if row.job_id is None else [row.job_id]
+        request_ends.release(connection, jobs, why=f"waits again: {why}")
+        return ending.Effects(requests_waiting=bool(jobs))
+    starts.release(connection, agent_id=row.agent_id, token=row.token)
+    return ending.end(
+        connection,
+        [row.agent_id],
+        states=(SpawnState.SPAWNING,),
+        reason=DestroyReason.SHUTDOWN,
+        why=why,
+        windows=windows,
+    )
 
 
 def extend_leases(runtime: Runtime) -> int:
