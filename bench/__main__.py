@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import admission, deciding, sweeping
+from bench import admission, deciding, jobs, sweeping
 from bench.report import compared, written
 from bench.results import Measured, Run, machine
 
@@ -21,6 +21,8 @@ SUITES: Mapping[str, Callable[[], Iterator[Measured]]] = {
     "decision": deciding.figures,
     "admission": admission.figures,
     "sweep": sweeping.figures,
+    "burst": jobs.bursts,
+    "lives": jobs.lives,
 }
 
 

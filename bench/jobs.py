@@ -1,0 +1,141 @@
+"""Requests through the whole system: bursts handed to a backend, and whole lives of agents."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+from bench import floors
+from bench.measure import Distribution, Unit, timed
+from bench.results import Measured, Reach
+from bench.system import Body, System, system, wait_until
+
+BURST = 1_000
+LIVES = 300
+_names = (f"job-{number}" for number in itertools.count())
+
+
+def bursts() -> Iterator[Measured]:
+    """1,000 requests at once, until the last one was handed to a null backend."""
+    with system(fleet=False) as whole:
+
+        def singles(bodies: list[Body]) -> None:
+            for body in bodies:
+                whole.send_single(body)
+
+        yield from _burst(
+            whole,
+            "burst of single requests",
+            f"{BURST:,} tasks of one request each, until all are handed to a null backend",
+            singles,
+            empty_tasks=2 * BURST,
+            reach=Reach(1.3, of_floor=True),
+        )
+        yield from _burst(
+            whole,
+            "burst in one task",
+            f"one task of {BURST:,} requests, until all are handed to a null backend",
+            whole.send_many,
+            empty_tasks=BURST,
+            reach=Reach(0.5, of_floor=True),
+        )
+
+
+def _burst(
+    whole: System,
+    name: str,
+    what: str,
+    send: Callable[[list[Body]], object],
+    *,
+    empty_tasks: int,
+    reach: Reach,
+) -> Iterator[Measured]:
+    def prepare() -> list[Body]:
+        whole.clear()
+        return whole.bodies(next(_names), BURST)
+
+    def work(bodies: list[Body]) -> None:
+        send(bodies)
+        wait_until(lambda: whole.handed_over() == BURST, "all are handed over")
+
+    with floors.around(
+        f"{empty_tasks:,} empty tasks", lambda: floors.empty_bursts(whole.tasks, empty_tasks, 2)
+    ) as floor:
+        taken = timed(work, prepare=prepare, repeats=5, warm_up=1)
+    whole.clear()
+    yield floor.measured("sent one by one to a worker like a control worker, until all are done")
+    yield Measured(
+        name, what, Unit.SECONDS, Distribution.of(taken), floor=floor.floor(), reach=reach
+    )
+
+
+def lives() -> Iterator[Measured]:
+    """From a request to the confirmed end of its agent, which registered and did the job."""
+    with system(fleet=True) as whole:
+        yield from _one_by_one(whole)
+        yield from _together(whole)
+
+
+def _one_by_one(whole: System) -> Iterator[Measured]:
+    def work(bodies: list[Body]) -> None:
+        whole.send_single(bodies[0]).get(timeout=60, interval=0.002)
+        wait_until(lambda: whole.alive() == 0, "the agent is gone")
+
+    with floors.around(
+        "empty task round trip", lambda: floors.empty_round_trips(whole.tasks)
+    ) as floor:
+        taken = timed(work, prepare=lambda: whole.bodies(next(_names), 1), repeats=40, warm_up=5)
+    yield floor.measured("one empty task, until its result is back")
+    yield Measured(
+        "lives, one by one",
+        "request, reservation, start, registration, job, result, teardown, before the next one",
+        Unit.SECONDS,
+        Distribution.of(taken),
+        floor=floor.floor(times=3),
+        reach=Reach(1 / 0.8, of_floor=True),
+    )
+
+
+def _together(whole: System) -> Iterator[Measured]:
+    rates, commits, writes = [], [], []
+    for number in range(4):
+        whole.clear()
+        bodies = whole.bodies(next(_names), LIVES)
+        before = _transactions(whole)
+        begun = time.perf_counter()
+        whole.send_many(bodies).get(timeout=60, interval=0.002)
+        wait_until(lambda: whole.alive() == 0, "all agents are gone")
+        elapsed = time.perf_counter() - begun
+        after = _transactions(whole)
+        if number:
+            rates.append(LIVES / elapsed)
+            commits.append((after[0] - before[0]) / LIVES)
+            writes.append((after[1] - before[1]) / LIVES)
+        ended = whole.place.count("SELECT count(*) FROM scale_requests WHERE state = 'succeeded'")
+        assert ended == LIVES, f"{LIVES - ended} jobs did not succeed"
+    yield Measured(
+        "lives, together",
+        f"{LIVES} requests in one task, until every job succeeded and every agent is gone",
+        Unit.PER_SECOND,
+        Distribution.of(rates),
+        reach=Reach(475, at_least=True),
+    )
+    yield Measured(
+        "commits a job",
+        "transactions that the database committed for it and wrote in, all processes together",
+        Unit.EACH,
+        Distribution.of(writes),
+        reach=Reach(8),
+        details={"with those that only read": round(Distribution.of(commits).p50, 1)},
+    )
+
+
+def _transactions(whole: System) -> tuple[int, int]:
+    """How many were committed so far, and how many of any outcome wrote."""
+    return (
+        whole.place.count(
+            "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        ),
+        whole.place.count("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"),
+    )

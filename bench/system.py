@@ -1,0 +1,163 @@
+"""The whole system on one machine: servers, control worker, backend worker, gateway, beat."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from celery import Celery
+from celery.result import AsyncResult
+from sqlalchemy import text
+
+from bench.empty_tasks import ROOT, EmptyTasks, empty_tasks
+from bench.fleet.backend import NAME, SOCKET_VARIABLE, plugin
+from bench.place import KIND, Place, servers
+from config.celery_settings import INTAKE
+from kici_scaler.broker import task_names
+from kici_scaler.broker.hints import sender
+from kici_scaler.client import JobRequest, Payload, wire
+from kici_scaler.embedded.installation import Installation
+from kici_scaler.embedded.plan import Plan
+from kici_scaler.embedded.process import Command, Process, StopStep
+from kici_scaler.sealing import ensure_keys
+from kici_scaler.store.engine import transaction
+from workers.null.backend import LEDGER_VARIABLE
+from workers.null.ledger import Ledger
+
+SLOTS = 32
+PAUSE_SECONDS = 0.002
+PATIENCE_SECONDS = 180.0
+_TABLES = "spawns, agents, agent_tokens, outcomes, events, scale_requests"
+
+Body = dict[str, object]
+
+
+@dataclass(frozen=True)
+class System:
+    """What a figure needs of it."""
+
+    place: Place
+    tasks: EmptyTasks
+    dispatcher: Celery = field(repr=False)
+    seal_keys: Path
+    ledger: Path
+    """The null backend's own; what stands there was really handed over."""
+
+    def bodies(self, name: str, count: int) -> list[Body]:
+        """That many requests with new job ids, sealed, as a dispatcher sends them."""
+        key = ensure_keys(self.seal_keys).newest.public
+        return [
+            wire.request_body(
+                JobRequest(
+                    job_id=f"{name}-{number}",
+                    run_id="bench",
+                    labels=("linux", "pool-0"),
+                    payload=Payload(command=("true",)),
+                ),
+                key,
+            )
+            for number in range(count)
+        ]
+
+    def send_single(self, body: Body) -> AsyncResult[object]:
+        """One request as a task of its own."""
+        return self.dispatcher.send_task(
+            task_names.REQUEST_SCALE, kwargs={"request": body}, queue=INTAKE
+        )
+
+    def send_many(self, bodies: Sequence[Body]) -> AsyncResult[object]:
+        """All of them in one task."""
+        return self.dispatcher.send_task(
+            task_names.REQUEST_SCALE_MANY, kwargs={"requests": bodies}, queue=INTAKE
+        )
+
+    def handed_over(self) -> int:
+        """How many agents the backend was ever told to start."""
+        with sqlite3.connect(self.ledger) as ledger:
+            row = ledger.execute("SELECT count(*) FROM history WHERE event = 'started'").fetchone()
+        return int(row[0])
+
+    def alive(self) -> int:
+        """How many spawns have not come to their confirmed end."""
+        return self.place.count("SELECT count(*) FROM spawns")
+
+    def clear(self) -> None:
+        """Forget every request and agent, in the rows and in the ledger."""
+        with transaction(self.place.engine) as connection:
+            connection.execute(text(f"TRUNCATE {_TABLES}"))
+        with sqlite3.connect(self.ledger) as ledger:
+            ledger.execute("DELETE FROM computes")
+            ledger.execute("DELETE FROM history")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Poll as quickly as costs nothing.
+
+    Raises:
+        TimeoutError: it did not come true.
+    """
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"not within {PATIENCE_SECONDS:g} s: {what}")
+        time.sleep(PAUSE_SECONDS)
+
+
+@contextmanager
+def system(*, fleet: bool) -> Iterator[System]:
+    """Everything, on the null backend; with `fleet`, simulated agents register and work."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kici-bench-")))
+        place = stack.enter_context(servers(1, slots=SLOTS, machine=False))
+        tasks = stack.enter_context(empty_tasks(place.redis_url))
+        if fleet:
+            stack.enter_context(_fleet(folder / "fleet.sock"))
+        plan = _plan(place, folder, fleet)
+        roles = stack.enter_context(Installation(plan, folder / "roles"))
+        Ledger(folder / "ledger.sqlite")
+        yield System(
+            place,
+            tasks,
+            sender(place.redis_url, "bench"),
+            roles.profile.seal_keys_path,
+            folder / "ledger.sqlite",
+        )
+
+
+def _plan(place: Place, folder: Path, fleet: bool) -> Plan:
+    path = os.pathsep.join([str(ROOT), str(plugin(folder / "plugin"))])
+    return Plan(
+        roles=("control", KIND, "gateway", "beat"),
+        database_url=place.servers.profile.database_url.get_secret_value(),
+        redis_url=place.redis_url,
+        environment={
+            "PYTHONPATH": path,
+            "KICI_WORKER_STAND_IN": NAME if fleet else "null",
+            LEDGER_VARIABLE: str(folder / "ledger.sqlite"),
+            SOCKET_VARIABLE: str(folder / "fleet.sock"),
+            "KICI_LOG_LEVEL": "WARNING",
+        },
+    )
+
+
+@contextmanager
+def _fleet(path: Path) -> Iterator[None]:
+    command = Command(
+        (sys.executable, "-m", "bench.fleet", str(path)),
+        {**os.environ, "PYTHONPATH": str(ROOT)},
+        ROOT,
+    )
+    process = Process(command, lambda line: print("fleet:", line, file=sys.stderr))
+    stop: tuple[StopStep, ...] = ()
+    try:
+        wait_until(path.exists, "the fleet listens")
+        yield
+    finally:
+        process.stop(stop)
