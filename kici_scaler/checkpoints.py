@@ -46,6 +46,9 @@ OF_POOLS = ("fill.received", "fill.planned", "fill.committed")
 OF_PROVISIONS = ("claim.consumed", "deliver.taken", "deliver.acted", "deliver.applied")
 """Those of machines that are asked for and taken away by events."""
 
+OF_RELOADS = ("reload.prepared", "reload.committed")
+"""Those of a configuration that takes over."""
+
 
 def reached(name: str) -> None:
     """Do what is armed for this moment, once; usually nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kici_scaler.domain.reload import Bucket, Change, plan_reload
+from kici_scaler.domain.reload import LONGEST_SUMMARY, Bucket, Change, plan_reload
 from kici_scaler.domain.scalers import (
     Amount,
     BackendType,
@@ -173,3 +173,34 @@ def test_two_identical_label_sets_of_one_scaler_are_told_apart() -> None:
     old = replace(BASE, label_sets=twice)
     new = replace(BASE, label_sets=(twice[0], replace(twice[1], options={"image": "y"})))
     assert _changes(old, new) == {"labelSets[a (1)].image": ("x", "y")}
+
+
+def test_the_summary_names_what_comes_goes_and_changes_in_one_line() -> None:
+    old = cluster(scaler("kept", ["a"]), scaler("gone", ["b"]), BASE)
+    new = cluster(
+        scaler("kept", ["a"]),
+        _with(max_agents=9, orchestrator_url="ws://x"),
+        scaler("new", ["d"]),
+        scaler("back", ["e"]),
+        global_max_agents=9,
+    )
+    assert plan_reload(old, new, retiring={"back"}).summary == (
+        "~s (maxAgents, orchestratorUrl), +new, +back (back), -gone, globalMaxAgents"
+    )
+    assert plan_reload(old, old).summary == "nothing"
+
+
+def test_a_long_summary_is_cut() -> None:
+    many = cluster(*(scaler(f"scaler-{number:03}", ["a"]) for number in range(100)))
+    summary = plan_reload(cluster(), many).summary
+    assert len(summary) == LONGEST_SUMMARY
+    assert summary.endswith("…")
+
+
+def test_what_has_not_begun_is_decided_anew_where_something_differs() -> None:
+    old = cluster(scaler("kept", ["a"]), scaler("gone", ["b"]), BASE)
+    changed = cluster(scaler("kept", ["a"]), _with(max_agents=9), scaler("new", ["d"]))
+    assert plan_reload(old, changed).redecided == ("s",)
+    everywhere = replace(changed, global_max_agents=3)
+    assert plan_reload(old, everywhere).redecided == ("kept", "s")
+    assert plan_reload(old, old).redecided == ()
