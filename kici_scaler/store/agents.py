@@ -207,6 +207,8 @@ _ERRANDS = """
         UNION ALL
         SELECT agent_id, state, job_id, run_id, destroy_reason, NULL
         FROM spawns WHERE state IN ('destroying', 'quarantined')
+          -- The connection of an idle provision shows whether its machine really ends.
+          AND (backend_type <> 'event' OR busy_at IS NOT NULL OR farewell_at IS NOT NULL)
         UNION ALL
         SELECT s.agent_id, s.state, s.job_id, s.run_id, s.destroy_reason, r.cancel_reason
         FROM scale_requests r JOIN spawns s ON s.job_id = r.job_id AND s.state = 'busy'
