@@ -13,7 +13,7 @@ from kici_scaler.embedded.redis import EmbeddedRedis
 from kici_scaler.sealing import SealingKeys, ensure_keys
 from kici_scaler.service import keys, reload
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import machines, migrate
+from kici_scaler.store import machines, migrate, settings
 from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import make_engine, transaction
 from kici_scaler.store.machines import Announcement
@@ -43,6 +43,9 @@ def prepared(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> 
     file = folder / "scalers.yaml"
     file.write_text(SCALERS)
     reload.apply(runtime, reload.read(engine, file), author="test")
+    with transaction(engine) as connection:
+        # Nobody beats for the machine, however long a test takes.
+        settings.put(connection, "machine_stale_seconds", 3_600.0, changed_by="test")
     operator = keys.create(runtime, scope=KeyScope.OPERATOR, name="op").token
     dispatcher = keys.create(runtime, scope=KeyScope.DISPATCHER, name="ci").token
     engine.dispose()

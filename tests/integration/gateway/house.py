@@ -25,7 +25,6 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.sealing import SealingKeys, seal
 from kici_scaler.service import start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import machines
 from kici_scaler.store.engine import transaction
 from tests.support.agent_process import AgentProcess, agent_process
 from tests.support.waiting import eventually, free_port
@@ -194,8 +193,6 @@ class House:
 
     def order(self, gateway: GatewayProcess, *command: str, **more: Any) -> start.StartOrder:
         """A job of a command, requested and with its spawn made, but no agent yet."""
-        with transaction(self.runtime.engine) as connection:
-            machines.heartbeat(connection, MACHINE, "bare-metal")
         body = self.body(self.new_job(), *command) | more
         answer = self.client(gateway).post("/v1/requests", json=body)
         assert answer.status_code == 201, answer.text

@@ -95,8 +95,8 @@ def test_a_followed_log_goes_on_over_a_restart_of_the_gateway(house: House) -> N
     assert heard == ["begun", "done"]
 
 
-def test_an_idle_gateway_stops_at_once(house: House) -> None:
-    assert house.gateway().stop(within=5) == 0
+def test_an_idle_gateway_stops_before_anyone_loses_patience(house: House) -> None:
+    assert house.gateway().stop(within=15) == 0
 
 
 def test_a_resume_token_survives_the_change_of_the_sealing_key(

@@ -60,11 +60,11 @@ def test_another_agents_token_is_refused(shared: House, gateway: GatewayProcess)
         assert agent.closed() == CloseCode.REFUSED
 
 
-def test_an_agent_that_no_scaler_made_is_told_so(gateway: GatewayProcess) -> None:
+def test_an_agent_that_no_scaler_made_needs_a_key_that_is_known(gateway: GatewayProcess) -> None:
     with played(gateway.agents_url) as agent:
         token = keys.new_token(KeyScope.AGENT)
         agent.say(Register(1, "static-1", ("linux",), 1, FACTS, token=token))
-        assert "no scaler made" in agent.expect(ErrorNotice).message
+        assert "no scaler" in agent.expect(ErrorNotice).message
         assert agent.closed() == CloseCode.REFUSED
 
 
