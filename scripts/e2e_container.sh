@@ -50,7 +50,8 @@ KICI_E2E_TREE="$TREE" unshare --net --mount --pid --fork --kill-child --mount-pr
     mkdir -p /run/lock /run/netns /var/lib/cni
     mount -t tmpfs tmpfs /var/lib/cni
     ip link set lo up
-    exec "$@"
+    # Not exec: this shell, the first process in here, collects what killed runtimes leave.
+    "$@"
 ' inside "$python" -m pytest "$@" || status=$?
 
 # What the runtimes were limited by; every process in there is gone by now.

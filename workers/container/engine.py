@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from docker import APIClient
 from docker.errors import APIError, DockerException
@@ -32,6 +32,15 @@ _UNSENT = (
 _SERVER_FAULT = 500
 _NOT_FOUND = 404
 _SHORTEST_WAIT = 0.05
+
+
+class Client(APIClient):
+    """The client, with a time limit on every request: left alone it waits for some for ever."""
+
+    def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self.timeout
+        return kwargs
 
 
 class Connection:
@@ -98,7 +107,7 @@ class Engine:
         if deadline.has_passed:
             raise NotDone("no time was left to ask the container runtime")
         facts = self._facts
-        api = APIClient(
+        api = Client(
             base_url=self.place.url,
             version=facts.api_version if facts else "auto",
             timeout=_seconds(deadline.remaining),

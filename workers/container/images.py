@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from docker import APIClient
@@ -27,6 +29,8 @@ _HOPELESS = (
     "denied:",
     "unauthorized",
     "authentication required",
+    "no basic auth credentials",
+    "invalid username/password",
     "manifest unknown",
     "not found",
     "no matching manifest",
@@ -150,13 +154,43 @@ def pull(connection: Connection, wanted: Wanted) -> None:
     wanted.tell(f"pulling {wanted.name}")
     try:
         with translated(f"pull {wanted.name}", changes=False):
-            events: Any = connection.read(
-                f"pull {wanted.name}",
-                lambda api: api.pull(wanted.name, stream=True, decode=True, auth_config=auth),
-            )
-            _follow(connection, wanted, events)
+            _follow(connection, wanted, _events(connection, wanted.name, auth))
     except BackendError as error:
         raise _judged(error, wanted) from error
+
+
+def _events(
+    connection: Connection, name: str, auth: dict[str, Any] | None
+) -> Iterator[Mapping[str, Any]]:
+    """What a pull tells, until its end or the deadline.
+
+    It is read in a thread of its own: the client's time limit is for each piece of an answer,
+    and a registry that sends a little now and then would never reach it.
+    """
+    told: SimpleQueue[Mapping[str, Any] | Exception | None] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            for event in connection.read(
+                f"pull {name}",
+                lambda api: api.pull(name, stream=True, decode=True, auth_config=auth),
+            ):
+                told.put(event)
+            told.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+            told.put(error)
+
+    Thread(target=listen, daemon=True).start()
+    while True:
+        try:
+            event = told.get(timeout=max(0.01, connection.deadline.remaining))
+        except Empty:
+            raise NotDone(f"{name} was not pulled in time") from None
+        if event is None:
+            return
+        if isinstance(event, Exception):
+            raise event
+        yield event
 
 
 def _auth(wanted: Wanted) -> dict[str, Any] | None:
@@ -172,8 +206,6 @@ def _follow(connection: Connection, wanted: Wanted, events: Iterable[Mapping[str
     for event in events:
         if event.get("error"):
             raise NotDone(f"could not pull {wanted.name}: {event['error']}")
-        if connection.deadline.has_passed:
-            raise NotDone(f"{wanted.name} was not pulled in time ({progress or 'no progress'})")
         progress.note(event)
         if str(progress) != told and time.monotonic() >= told_at + TELL_SECONDS:
             told, told_at = str(progress), time.monotonic()

@@ -19,7 +19,7 @@ NAME = "kici-agent-net"
 
 BRIDGE_OPTION = "com.docker.network.bridge.name"
 
-SUBNETS = tuple(IPv4Network(f"172.{number}.0.0/16") for number in (30, 29, 28, 27))
+SUBNETS = tuple(IPv4Network(f"172.{number}.0.0/16") for number in range(30, 21, -1))
 """The first is the network's; the others stand in where something of the machine has it, such
 as the same network of another runtime."""
 

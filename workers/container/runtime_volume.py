@@ -105,7 +105,9 @@ def _fill(connection: Connection, agent_image: str, installation_id: str) -> Non
     body = _filler(agent_image, installation_id)
     if not containers.create(connection, name, body):
         # Another machine fills it, or a worker was killed while it did.
-        containers.wait(connection, name)
+        other = containers.find(connection, name)
+        if other is not None and other.is_running:
+            containers.wait(connection, name)
         containers.remove(connection, name)
         containers.create(connection, name, body)
     try:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.harness import Harness
 from tests.e2e.container.engines import DockerEngine, PodmanEngine, TestEngine
+from tests.e2e.container.gateway import Authority, make_authority
 from tests.e2e.container.harness import ContainerHarness, make_harness_image
 from tests.e2e.container.images import make_images
 from tests.e2e.container.workshop import Workshop
@@ -33,11 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=WHY_NOT))
 
 
-def _with_images(engine: TestEngine) -> Iterator[TestEngine]:
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who signs the gateway's certificate; only the agent's own image trusts it."""
+    return make_authority(tmp_path_factory.mktemp("authority"))
+
+
+def _with_images(engine: TestEngine, authority: Authority) -> Iterator[TestEngine]:
     try:
         engine.start()
         api = engine.client(timeout=120)
-        make_images(api, Path(TREE))
+        make_images(api, Path(TREE), authority.certificate)
         make_harness_image(api)
         api.close()
         yield engine
@@ -46,15 +53,15 @@ def _with_images(engine: TestEngine) -> Iterator[TestEngine]:
 
 
 @pytest.fixture(scope="session")
-def docker() -> Iterator[TestEngine]:
+def docker(authority: Authority) -> Iterator[TestEngine]:
     """A Docker of this test run."""
-    yield from _with_images(DockerEngine())
+    yield from _with_images(DockerEngine(), authority)
 
 
 @pytest.fixture(scope="session")
-def podman() -> Iterator[TestEngine]:
+def podman(authority: Authority) -> Iterator[TestEngine]:
     """A Podman of this test run."""
-    yield from _with_images(PodmanEngine())
+    yield from _with_images(PodmanEngine(), authority)
 
 
 @pytest.fixture(params=["docker", "podman"])

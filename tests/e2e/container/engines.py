@@ -15,9 +15,11 @@ from docker import APIClient
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
+from tests.e2e.container.registry import LOCKED, OPEN
 from tests.support.waiting import eventually
+from workers.container.networks import NAME
 
-_STARTS_WITHIN = 30.0
+_STARTS_WITHIN = 60.0
 _CGROUP = "/kici-e2e"
 
 _CONTAINERS_CONF = """\
@@ -115,6 +117,8 @@ class TestEngine(ABC):
                 api = self.client()
                 for each in api.containers(all=True):
                     api.remove_container(each["Id"], force=True, v=True)
+                for each in api.networks(names=[NAME]):
+                    api.remove_network(each["Id"])
                 api.close()
             self.stop()
         self.unmount()
@@ -171,6 +175,10 @@ class PodmanEngine(TestEngine):
     def command(self) -> Sequence[str]:
         (self.folder / "networks").mkdir(exist_ok=True)
         (self.folder / "containers.conf").write_text(_CONTAINERS_CONF.format(folder=self.folder))
+        open_ones = (
+            f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in (OPEN, LOCKED)
+        )
+        (self.folder / "registries.conf").write_text("".join(open_ones))
         return [
             "podman",
             f"--root={self.folder}/root",
@@ -183,4 +191,7 @@ class PodmanEngine(TestEngine):
         ]
 
     def environment(self) -> Mapping[str, str]:
-        return {"CONTAINERS_CONF": f"{self.folder}/containers.conf"}
+        return {
+            "CONTAINERS_CONF": f"{self.folder}/containers.conf",
+            "CONTAINERS_REGISTRIES_CONF": f"{self.folder}/registries.conf",
+        }

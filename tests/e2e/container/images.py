@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from docker import APIClient
@@ -73,3 +73,9 @@ def build(api: APIClient, name: str, recipe: str, files: Mapping[str, bytes]) ->
     content.seek(0)
     said = list(api.build(fileobj=content, custom_context=True, tag=name, rm=True, decode=True))
     assert not [each for each in said if "error" in each], said
+
+
+def image_id(api: APIClient, name: str) -> str:
+    """The id of an image that is there."""
+    inspect: Callable[[str], Mapping[str, str]] = api.inspect_image
+    return inspect(name)["Id"]

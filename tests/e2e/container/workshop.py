@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,10 +22,14 @@ from workers.contract import (
     RegistryCredentials,
     SpawnOrder,
 )
+from workers.errors import PartlyListed
 from workers.machine import local_machine
 
 GATEWAY_PORT = 4000
 GATEWAY_URL = f"ws://127.0.0.1:{GATEWAY_PORT}/v1/agents"
+
+IDLE = "trap 'exit 143' TERM; sleep 600 & wait"
+"""An agent that waits to be told to go."""
 
 
 def soon() -> Deadline:
@@ -76,7 +81,7 @@ class Workshop:
 
     def order(
         self,
-        script: str = "sleep 600",
+        script: str = IDLE,
         *,
         token: int = 1,
         limits: Amount | None = None,
@@ -127,4 +132,5 @@ class Workshop:
         for each in api.containers(all=True, filters={"label": marks}):
             api.remove_container(each["Id"], force=True, v=True)
         api.close()
-        self.open().inventory(self.installation_id, soon())
+        with suppress(PartlyListed):
+            self.open().inventory(self.installation_id, soon())
