@@ -128,6 +128,7 @@ class _Kinds:
     def __init__(self, revision: Revision, situation: Situation) -> None:
         self._situation = situation
         self._digests = digests(revision)
+        self._offered: dict[tuple[PoolKey, str | None], frozenset[str]] = {}
         self._label_sets = {
             key_of(scaler, label_set): (scaler, label_set)
             for scaler in revision.cluster.scalers
@@ -138,9 +139,16 @@ class _Kinds:
         key = PoolKey(row.scaler, normalise(row.label_set))
         labels = frozenset(row.labels)
         if row.label_set_digest is not None and self._digests.get(key) == row.label_set_digest:
-            facts = self._situation.facts_of(row.machine_id)
-            labels |= offer(*self._label_sets[key], facts).routable
+            labels |= self._routable(key, row.machine_id)
         return Prespawned(key.scaler, key.label_set, labels, frozenset(row.gate), _shape(row))
+
+    def _routable(self, key: PoolKey, machine_id: str | None) -> frozenset[str]:
+        found = self._offered.get((key, machine_id))
+        if found is None:
+            facts = self._situation.facts_of(machine_id)
+            found = offer(*self._label_sets[key], facts).routable
+            self._offered[key, machine_id] = found
+        return found
 
 
 def _shape(row: MemberRow | ReadyRow) -> Shape:

@@ -16,33 +16,21 @@ from kici_scaler.store.warm_books import Count, What
 
 
 def bind(connection: Connection, binds: Sequence[Bind], *, offer_seconds: float) -> list[Bound]:
-    """Give the jobs away and count the hits; those that were not got still wait."""
+    """Give the jobs away; those that were not got still wait."""
     if not binds:
         return []
-    bound = warm.bind(
-        connection,
-        (
-            Binding(
-                each.request.job_id,
-                each.request.run_id,
-                each.request.org,
-                each.agent.agent_id,
-                each.agent.like.scaler,
-            )
-            for each in binds
-        ),
-        offer_seconds=offer_seconds,
-    )
-    got = {each.agent_id for each in bound}
-    warm_books.count(
-        connection,
-        (
-            Count(each.agent.like.scaler, each.agent.like.label_set, What.HIT)
-            for each in binds
-            if each.agent.agent_id in got
-        ),
-    )
-    return bound
+    bindings = [
+        Binding(
+            each.request.job_id,
+            each.request.run_id,
+            each.request.org,
+            each.agent.agent_id,
+            each.agent.like.scaler,
+            each.agent.like.label_set,
+        )
+        for each in binds
+    ]
+    return warm.bind(connection, bindings, offer_seconds=offer_seconds)
 
 
 def count_misses(connection: Connection, cluster: Cluster, admits: Sequence[Admit]) -> None:

@@ -74,6 +74,8 @@ class Binding:
     org: str | None
     agent_id: str
     scaler: str
+    pool: str
+    """Identity of the agent's label set, for what is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,9 @@ class Bound:
 _BIND = sql("""
     WITH wanted AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
-          AS w(job_id text, run_id text, org text, agent_id text, scaler text)
+          AS w(job_id text, run_id text, org text, agent_id text, scaler text, pool text)
     ), free AS (
-        SELECT s.agent_id, a.gateway, w.job_id, w.run_id, w.org, w.scaler
+        SELECT s.agent_id, a.gateway, w.job_id, w.run_id, w.org, w.scaler, w.pool
         FROM wanted w JOIN spawns s ON s.agent_id = w.agent_id
         JOIN agents a ON a.spawn_id = s.agent_id
         WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND a.unseen_since IS NULL
@@ -106,6 +108,9 @@ _BIND = sql("""
         SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = free.scaler,
             wait_code = 'undecided', wait_reason = ''
         FROM free WHERE r.job_id = free.job_id AND r.state = 'waiting'
+    ), counted AS (
+        INSERT INTO warm_counts (scaler, label_set, what, n)
+        SELECT scaler, pool, 'hit', count(*) FROM free GROUP BY scaler, pool
     )
     SELECT bound.agent_id, bound.job_id, free.gateway FROM bound JOIN free USING (agent_id)
 """)
@@ -115,6 +120,8 @@ def bind(
     connection: Connection, bindings: Iterable[Binding], *, offer_seconds: float
 ) -> list[Bound]:
     """Give waiting jobs to idle agents, each only if it still has none and is still seen.
+
+    Each that is given counts as a hit of its pool.
 
     Whoever is worked on by somebody else at this moment is passed over. The requests must be
     locked by the caller; those of agents that were not got stay as they are.

@@ -279,6 +279,8 @@ def test_a_job_is_bound_only_to_who_is_still_free(site: Site, how: str) -> None:
             )
     job = site.rows.request("late")
     target = "scaler-bare-metal-0" if how == "is unknown" else agent
-    bound = site.rows.call(warm.bind, [Binding(job, "run", None, target, "a")], offer_seconds=30.0)
+    bound = site.rows.call(
+        warm.bind, [Binding(job, "run", None, target, "a", "linux")], offer_seconds=30.0
+    )
     assert bound == []
     assert site.rows.get("scale_requests", job)["state"] == "waiting"

@@ -1,0 +1,283 @@
+"""A warm hit: from a dispatcher's task to the job on a connected agent, all processes real.
+
+The agents are played here, so that both ends of a hit are told by one clock; the control
+worker, the gateway and the servers are the real ones. The pool refills meanwhile, as it does
+on a running cluster. `python -m bench.warm_hit` runs it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+import yaml
+from celery import Celery
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from bench import floors
+from bench.empty_tasks import empty_tasks
+from bench.measure import Distribution, Unit, timed_alone
+from bench.place import KIND, MACHINE, MOST, Place, servers
+from bench.report import written
+from bench.results import Floor, Measured, Reach, Run, machine
+from config.celery_settings import INTAKE
+from kici_scaler.agent.protocol import (
+    PROTOCOL_VERSION,
+    ConfigAck,
+    Facts,
+    JobAccepted,
+    JobFinished,
+    JobFinishedAck,
+    JobOffer,
+    JobResult,
+    JobStart,
+    JobStatus,
+    Register,
+    RegisterAck,
+    Shutdown,
+    decode_from_gateway,
+    encode,
+)
+from kici_scaler.broker import task_names
+from kici_scaler.broker.hints import sender
+from kici_scaler.client import JobRequest, Payload, wire
+from kici_scaler.embedded.installation import Installation
+from kici_scaler.embedded.plan import Plan
+from kici_scaler.scalers_file import load
+from kici_scaler.sealing import ensure_keys
+from kici_scaler.service import fill, reload, start
+from kici_scaler.service.reload import Candidate
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.service.start import StartOrder
+from kici_scaler.store import spawns
+from kici_scaler.store.engine import transaction
+
+HITS, WARM_UP = 200, 10
+TRANSACTIONS = 3
+PATIENCE_SECONDS = 30.0
+FACTS = Facts("linux", "x64", "bench", os.getpid(), "0")
+DONE = JobResult(JobStatus.SUCCEEDED, started_at=1, finished_at=2, exit_code=0)
+
+
+class Fleet:
+    """Connected agents that wait for a job, and when each job reached one of them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._starts: dict[str, Future[float]] = {}
+        self._ready = threading.Semaphore(0)
+
+    def connect(self, orders: Sequence[StartOrder]) -> None:
+        """Have an agent for each of these register; returns once all did."""
+        for order in orders:
+            self._run(self._play(order))
+        for _ in orders:
+            assert self._ready.acquire(timeout=PATIENCE_SECONDS), "not every agent registered"
+
+    def expect(self, job_id: str) -> Future[float]:
+        """When that job will have reached its agent, by `perf_counter`."""
+        return self._starts.setdefault(job_id, Future())
+
+    def close(self) -> None:
+        """Drop every connection."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _play(self, order: StartOrder) -> None:
+        try:
+            async with connect(self._url, compression=None, ping_interval=None) as link:
+                await link.send(encode(_introduction(order)))
+                await self._converse(link)
+        except ConnectionClosed:
+            return
+
+    async def _converse(self, link: ClientConnection) -> None:
+        async for message in link:
+            match decode_from_gateway(message):
+                case RegisterAck():
+                    await link.send(encode(ConfigAck()))
+                    self._ready.release()
+                case JobOffer(job_id=job_id):
+                    await link.send(encode(JobAccepted(job_id)))
+                case JobStart(job_id=job_id):
+                    self.expect(job_id).set_result(time.perf_counter())
+                    await link.send(encode(JobFinished(job_id, DONE)))
+                case JobFinishedAck() | Shutdown():
+                    return
+
+
+def _introduction(order: StartOrder) -> Register:
+    return Register(
+        protocol=PROTOCOL_VERSION,
+        agent_id=order.row.agent_id,
+        labels=order.row.agent_labels,
+        connection=1,
+        facts=FACTS,
+        token=order.agent_token,
+    )
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A filled pool, and a dispatcher."""
+
+    place: Place
+    fleet: Fleet
+    dispatcher: Celery = field(repr=False)
+    seal_keys: Path
+
+    def hit(self, number: int) -> float:
+        """Seconds from the dispatcher's call to the job on its agent."""
+        job_id = f"hit-{number}"
+        key = ensure_keys(self.seal_keys).newest.public
+        request = JobRequest(
+            job_id=job_id, run_id="bench", labels=("linux", "pool-0"), payload=Payload(("true",))
+        )
+        body = wire.request_body(request, key)
+        reached = self.fleet.expect(job_id)
+        begun = time.perf_counter()
+        self.dispatcher.send_task(
+            task_names.REQUEST_SCALE, kwargs={"request": body}, queue=INTAKE, ignore_result=True
+        )
+        return reached.result(PATIENCE_SECONDS) - begun
+
+
+@contextmanager
+def _scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kici-bench-")))
+        place = stack.enter_context(servers(1, slots=1_000))
+        plan = Plan(
+            roles=("control", "gateway"),
+            database_url=place.servers.profile.database_url.get_secret_value(),
+            redis_url=place.redis_url,
+            environment={"KICI_LOG_LEVEL": "WARNING"},
+        )
+        profile = stack.enter_context(Installation(plan, folder / "roles")).profile
+        address = str(profile.gateway_url).replace("http://", "ws://")
+        fleet = stack.enter_context(closing(Fleet(f"{address}/v1/agents")))
+        fleet.connect(_fill(place, folder))
+        yield Scene(place, fleet, sender(place.redis_url, "bench"), profile.seal_keys_path)
+
+
+def _fill(place: Place, folder: Path) -> Sequence[StartOrder]:
+    """Have the pool reserved, and take what was reserved as its backend worker would."""
+    runtime = Runtime(place.engine, "bench")
+    file = folder / "scalers.yaml"
+    file.write_text(yaml.safe_dump(_document(HITS + WARM_UP)))
+    reload.apply(runtime, Candidate.of(load(file), "bench"), author="bench")
+    fill.fill(runtime)
+    orders, _ = start.take(runtime, backend_type=KIND, machine_id=MACHINE, most=MOST)
+    for order in orders:
+        start.record_created(runtime, order, {"pid": "1"}, ())
+    place.vacuum()
+    return orders
+
+
+def _document(size: int) -> dict[str, object]:
+    return {
+        "version": 1,
+        "globalMaxAgents": MOST,
+        "scalers": [
+            {
+                "name": "pool-0",
+                "type": KIND,
+                "maxAgents": MOST,
+                "maxConcurrentSpawns": 1_000,
+                "warmPool": {"enabled": True, "size": size},
+                "labelSets": [
+                    {
+                        "labels": ["linux", "pool-0"],
+                        "binaryPath": "builtin:agent",
+                        "resources": {"cpus": 1, "memory": "256m"},
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def figures() -> Iterator[Measured]:
+    """One hit after another, beside what its parts cost here."""
+    with _scene() as scene, empty_tasks(scene.place.redis_url) as tasks:
+        parts = _Parts(scene.place, tasks.round_trip)
+        before = parts.samples()
+        taken = [scene.hit(number) for number in range(WARM_UP + HITS)][WARM_UP:]
+        floor = Floor("task + wake-up + 3 transactions + echo", Distribution.of(
+            [*before, *parts.samples()]))  # fmt: skip
+        spread = Distribution.of(taken)
+        with transaction(scene.place.engine) as connection:
+            left = len(spawns.live(connection, limit=1))
+        assert left, "the pool was refilled meanwhile"
+        yield Measured(
+            "warm hit",
+            "a dispatcher's task until the job is on an agent that was connected before",
+            Unit.SECONDS,
+            spread,
+            floor=floor,
+            reach=Reach(1.5, of_floor=True),
+            details={"p99 ÷ p99 of the floor": round(spread.p99 / floor.distribution.p99, 2)},
+        )
+
+
+class _Parts:
+    """The least that the steps of a hit cost here, summed."""
+
+    def __init__(self, place: Place, round_trip: Any) -> None:
+        self._place = place
+        self._round_trip = round_trip
+
+    def samples(self, repeats: int = 100) -> list[float]:
+        """Sums of one sample of each part."""
+        transactions = floors.written_rows(self._place.engine, repeats * TRANSACTIONS)
+        threes = (sum(transactions[at::repeats]) for at in range(repeats))
+        parts = zip(
+            timed_alone(self._round_trip, repeats=repeats, warm_up=5),
+            _wake_ups(self._place.redis_url, repeats),
+            threes,
+            floors.web_socket_echoes(repeats),
+            strict=True,
+        )
+        return [sum(each) for each in parts]
+
+
+def _wake_ups(url: str, repeats: int) -> list[float]:
+    """From a published message to the subscriber that waits for it."""
+    taken = []
+    with (
+        closing(redis.Redis.from_url(url)) as client,
+        client.pubsub() as waiting,  # type: ignore[no-untyped-call]  # the library's own gap
+    ):
+        waiting.subscribe("bench:wake")
+        waiting.get_message(timeout=5)
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            client.publish("bench:wake", "x")
+            while (found := waiting.get_message(timeout=5)) is None or found["type"] != "message":
+                pass
+            taken.append(time.perf_counter() - begun)
+    return taken
+
+
+if __name__ == "__main__":
+    run = Run(machine(), list(figures()))
+    print(written(run))
+    print(json.dumps(run.as_json(), indent=1))
