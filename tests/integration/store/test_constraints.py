@@ -224,7 +224,7 @@ HELD = (
 )  # fmt: skip
 """The tables whose every constraint has an attempt here; a new table belongs among them."""
 
-_CONSTRAINTS = """
+CONSTRAINTS = """
     SELECT conname FROM pg_constraint
     WHERE contype IN ('c', 'f', 'p', 'u') AND conrelid::regclass::text = ANY(:tables)
     UNION
@@ -238,7 +238,7 @@ BY_CONSTRUCTION = {"config_revisions_pkey", "events_pkey", "audit_pkey"}
 
 def test_every_constraint_has_an_attempt_against_it(rows: Rows) -> None:
     known = set(ATTEMPTS) | {constraint for constraint, _ in MORE.values()} | BY_CONSTRUCTION
-    found = {str(row[0]) for row in rows.all(_CONSTRAINTS, tables=list(HELD))}
+    found = {str(row[0]) for row in rows.all(CONSTRAINTS, tables=list(HELD))}
     assert found - known == set()
 
 
