@@ -104,21 +104,21 @@ def test_a_matching_job_runs_on_a_ready_agent_and_the_pool_is_full_again(site: S
         answer = site.gateway.get(f"/v1/agents/{agent}/can-serve", {"labels": "linux,demo"})
         assert answer == {"agentId": agent, "serves": True, "obstacle": None}
 
-    agent = _request(site, "warm-1", "echo $KICI_AGENT_ID")
+    given = _request(site, "warm-1", "echo done")
 
-    assert agent in ready
+    assert given in ready
     assert site.result("warm-1").succeeded
-    assert not site.gateway.get(f"/v1/agents/{agent}/prespawned")["prespawned"]
-    assert agent not in _when_full(site)
+    assert not site.gateway.get(f"/v1/agents/{given}/prespawned")["prespawned"]
+    assert given not in _when_full(site)
     pool = _pool(site)
     assert (pool["hits"], pool["coldStartsAvoided"], pool["spawned"]) == (1, 1, 3)
 
 
 def test_a_job_of_another_shape_gets_an_agent_of_its_own(site: Site) -> None:
     ready = _when_full(site)
-    agent, *_ = ready
+    one, *_ = ready
     asked = {"labels": "linux,demo", "cpus": "2"}
-    answer = site.gateway.get(f"/v1/agents/{agent}/can-serve", asked)
+    answer = site.gateway.get(f"/v1/agents/{one}/can-serve", asked)
     assert (answer["serves"], answer["obstacle"]) == (False, "shape")
 
     assert _request(site, "cold-1", "echo cold", resources={"cpus": 2}) is None
