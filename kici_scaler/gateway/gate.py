@@ -54,6 +54,8 @@ class Gate:
         declared = headers.get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > _most_bytes(scope):
             raise _too_large(_most_bytes(scope))
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            raise HttpError(400, "bad-request", "there is a zero byte in the address")
         if scope["path"] in WITHOUT_A_KEY:
             return
         shown = headers.get(b"authorization")

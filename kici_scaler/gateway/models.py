@@ -15,6 +15,9 @@ from kici_scaler.service.request import Answer
 from kici_scaler.store.events import EventRow
 from kici_scaler.store.requests import RequestRow
 
+STORABLE = r"^[^\x00]*$"
+"""Text that the database can hold."""
+
 
 class Shape(BaseModel):
     """Base of everything that is answered."""

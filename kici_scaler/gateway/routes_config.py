@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kici_scaler.domain.reload import Change, ReloadPlan
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.gateway.access import AsOperator
-from kici_scaler.gateway.models import Shape
+from kici_scaler.gateway.models import STORABLE, Shape
 from kici_scaler.gateway.scaler_files import ItsFiles, ScalerFiles
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import reload
@@ -32,7 +32,7 @@ class ReloadBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     document: dict[str, Any] | None = None
-    source: str = Field(default="the API", max_length=500)
+    source: str = Field(default="the API", max_length=500, pattern=STORABLE)
     plan: bool = False
     """Only say what would happen."""
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from kici_scaler.gateway.access import AsOperator
-from kici_scaler.gateway.models import Shape
+from kici_scaler.gateway.models import STORABLE, Shape
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import live_settings, operations, scaler_control
 from kici_scaler.service.live_settings import Setting
@@ -73,7 +73,7 @@ class ReasonBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=500)
+    reason: str = Field(default="", max_length=500, pattern=STORABLE)
 
 
 class DoneAnswer(Shape):

@@ -26,6 +26,7 @@ from kici_scaler.scalers_file.problems import (
 )
 from kici_scaler.scalers_file.rules import mistakes
 from kici_scaler.scalers_file.source import Source, read
+from kici_scaler.scalers_file.texts import unstorable
 from kici_scaler.scalers_file.warnings import warnings_of
 
 MOST_DROP_INS = 256
@@ -139,6 +140,9 @@ def drop_ins_of(directory: Path | None) -> list[Path]:
 
 
 def _validated(merged: Merged) -> ScalersFile:
+    if unwritable := list(unstorable(merged.document)):
+        # No other mistake can be told before these are gone.
+        raise InvalidScalerFile(_in_order(merged, [merged.problem(each) for each in unwritable]))
     found = list(mistakes(merged.document, merged.place))
     try:
         file = ScalersFile.model_validate(merged.document)

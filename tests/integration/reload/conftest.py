@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import settings
 from tests.integration.reload.yard import KINDS, Yard
 from tests.support.admissions import History
 from tests.support.rows import MACHINE, Rows
@@ -18,6 +19,8 @@ def yard(rows: Rows) -> Iterator[Yard]:
     for kind in KINDS:
         rows.machine(kind=kind)
     rows.gateway()
+    # Nobody beats here, however long a test may take.
+    rows.call(settings.put, "machine_stale_seconds", 3_600.0, changed_by="test")
     history = History(rows)
     history.install()
     yield Yard(rows, Runtime(rows.engine, f"test/{MACHINE}"), history)
