@@ -19,14 +19,19 @@ ADMISSION_LOCK = 0x6B6963690001
 
 
 def bound_waits(connection: Connection, seconds: float) -> None:
-    """Bound every wait and statement of this transaction."""
+    """Bound every wait and statement of this transaction, and how long it may stand still.
+
+    A holder that is frozen between two statements loses the section after twice as long: the
+    server ends its session, so its writes never happen.
+    """
     millis = max(1, int(seconds * 1000))
     connection.execute(
         sql(
             "SELECT set_config('lock_timeout', :wait, true),"
-            " set_config('statement_timeout', :wait, true)"
+            " set_config('statement_timeout', :wait, true),"
+            " set_config('idle_in_transaction_session_timeout', :idle, true)"
         ),
-        {"wait": f"{millis}ms"},
+        {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"},
     )
 
 

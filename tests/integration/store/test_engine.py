@@ -251,6 +251,17 @@ def test_the_section_is_free_again_however_its_holder_ended(
     eventually(lambda: rows.call(section.try_enter))
 
 
+def test_a_holder_that_stands_still_loses_the_section_and_its_writes(
+    engine: Engine, rows: Rows
+) -> None:
+    def stand_still(_: Connection) -> None:
+        eventually(lambda: rows.call(section.try_enter), within=10)
+
+    with pytest.raises(DatabaseUnreachable):
+        _in(engine, _bound(0.2), section.enter, _write, stand_still, _ask("SELECT 1"))
+    assert not _is_written(rows)
+
+
 def test_bounds_last_for_one_transaction(house_url: str, engine: Engine) -> None:
     single = make_engine(house_url, application="single", pool_size=1)
     with transaction(single) as connection:
