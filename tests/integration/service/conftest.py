@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
@@ -22,9 +21,7 @@ PROCESSES = 8
 @pytest.fixture(scope="session")
 def processes() -> Iterator[ProcessPoolExecutor]:
     """Eight processes that share nothing but the servers."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.integration.service.work"])
-    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=work.fresh_processes()) as pool:
         wait([pool.submit(work.ready) for _ in range(PROCESSES)])
         yield pool
 
@@ -56,6 +53,53 @@ def one_place(history: History, rows: Rows, tmp_path: Path) -> History:
     rows.machine("m1")
     history.configure(tmp_path, ONE_PLACE)
     return history
+
+
+@pytest.fixture
+def house(history: History, rows: Rows, tmp_path: Path) -> History:
+    """Two machines, and twenty scalers under every kind of cap."""
+    for name in ("m1", "m2"):
+        rows.machine(name)
+    history.configure(tmp_path, many_scalers())
+    return history
+
+
+SCALERS = 20
+_LOCAL = """
+  - name: scaler-{number}
+    type: bare-metal
+    maxAgents: {most}
+    {more}
+    labelSets:
+      - labels: [scaler-{number}]
+        binaryPath: builtin:agent
+"""
+_EVENT = """
+  - name: scaler-{number}
+    type: event
+    provisioningTargets: [https://example.test/hook]
+    maxAgents: {most}
+    {more}
+    platform: {{ os: linux, arch: x64 }}
+    labelSets:
+      - labels: [scaler-{number}]
+"""
+_MORE = ("", "machinePool: shared", "resourceCap: { maxCpu: 4 }", "machinePool: shared")
+
+
+def many_scalers(most: int = 45) -> str:
+    """A scaler file in which each kind of cap is the tightest for somebody."""
+    scalers = "".join(
+        (_EVENT if number % 4 == 2 else _LOCAL).format(
+            number=number, most=1 + number % 4, more=_MORE[number % 4]
+        )
+        for number in range(SCALERS)
+    )
+    return (
+        f"version: 1\nglobalMaxAgents: {most}\nglobalResourceCap: {{ maxCpu: 60 }}\n"
+        "machinePools: [{ name: shared, cap: { maxCpu: 12 } }]\n"
+        f"scalers:{scalers}"
+    )
 
 
 ONE_PLACE = """

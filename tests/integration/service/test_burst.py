@@ -19,53 +19,18 @@ from kici_scaler.domain.request import Result
 from kici_scaler.service import admit
 from kici_scaler.service.runtime import Runtime
 from tests.integration.service import work
-from tests.integration.service.conftest import PROCESSES
+from tests.integration.service.conftest import PROCESSES, SCALERS, many_scalers
 from tests.integration.service.work import Servers
 from tests.support.admissions import FINISH_SOME, History
 from tests.support.rows import Rows
 from tests.support.waiting import free_port
 
-SCALERS = 20
-MACHINES = ("m1", "m2")
-
-_LOCAL = """
-  - name: scaler-{number}
-    type: bare-metal
-    maxAgents: {most}
-    {more}
-    labelSets:
-      - labels: [scaler-{number}]
-        binaryPath: builtin:agent
-"""
-_EVENT = """
-  - name: scaler-{number}
-    type: event
-    provisioningTargets: [https://example.test/hook]
-    maxAgents: {most}
-    {more}
-    platform: {{ os: linux, arch: x64 }}
-    labelSets:
-      - labels: [scaler-{number}]
-"""
-_MORE = ("", "machinePool: shared", "resourceCap: {{ maxCpu: 4 }}", "machinePool: shared")
+BEAT = "UPDATE machines SET last_heartbeat = clock_timestamp()"
+"""As the workers of the machines do, so that they are never taken for gone."""
 
 
-def _configuration() -> str:
-    """Twenty scalers under every kind of cap, each of which is the tightest for somebody."""
-    scalers = "".join(
-        (_EVENT if number % 4 == 2 else _LOCAL).format(
-            number=number, most=1 + number % 4, more=_MORE[number % 4].format()
-        )
-        for number in range(SCALERS)
-    )
-    return (
-        "version: 1\nglobalMaxAgents: 45\nglobalResourceCap: { maxCpu: 60 }\n"
-        "machinePools: [{ name: shared, cap: { maxCpu: 12 } }]\n"
-        f"scalers:{scalers}"
-    )
-
-
-def _bodies(each: int, seed: int) -> list[dict[str, Any]]:
+def bodies_of(each: int, seed: int) -> list[dict[str, Any]]:
+    """So many requests for each scaler, one after another in any order."""
     chance = random.Random(seed)
     found = [
         work.body(f"job-{seed}-{scaler}-{number}", f"scaler-{scaler}", cpus=chance.choice([1, 2]))
@@ -75,22 +40,15 @@ def _bodies(each: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def house(history: History, rows: Rows, tmp_path: Path) -> History:
-    for name in MACHINES:
-        rows.machine(name)
-    history.configure(tmp_path, _configuration())
-    return history
-
-
 @contextmanager
-def _churn(rows: Rows) -> Iterator[None]:
+def churn(rows: Rows) -> Iterator[None]:
     """Agents end all the time."""
     over = threading.Event()
 
     def end_some() -> None:
         while not over.wait(0.01):
             rows.execute(FINISH_SOME, most=5)
+            rows.execute(BEAT)
 
     thread = threading.Thread(target=end_some)
     thread.start()
@@ -131,9 +89,10 @@ def _burst(
     return [answer for done in running for answer in done.result(120)]
 
 
-def _serve_all(runtime: Runtime, rows: Rows) -> None:
+def serve_all(runtime: Runtime, rows: Rows) -> None:
     """Everything that ends makes room; until nobody waits."""
     for _ in range(1_000):
+        rows.execute(BEAT)
         rows.execute(FINISH_SOME, most=10_000)
         admit.run_pass(runtime)
         if rows.count("scale_requests", "state = 'waiting'") == 0:
@@ -148,7 +107,8 @@ def _check(history: History, bodies: list[dict[str, Any]], answers: list[Any]) -
     assert {answer.result for answer in answers} <= allowed
 
 
-def _check_each_was_served_once(history: History, bodies: list[dict[str, Any]]) -> None:
+def check_each_was_served_once(history: History, bodies: list[dict[str, Any]]) -> None:
+    """Nobody was forgotten, nobody was doubled, and no cap was ever passed."""
     assert history.violations() == []
     assert history.reservations() == {each["jobId"]: 1 for each in bodies}
 
@@ -165,22 +125,22 @@ def test_no_cap_is_passed_whatever_becomes_of_the_mutex(
 ) -> None:
     urls = {"none": None, "failing": f"redis://127.0.0.1:{free_port()}/0"}
     servers = Servers(house_url, urls.get(kind, redis_url))
-    bodies = _bodies(10, seed=1)
-    with _churn(rows):
+    bodies = bodies_of(10, seed=1)
+    with churn(rows):
         if kind == "vandalised":
             with _vandal(redis_url):
                 answers = _burst(processes, servers, bodies, 1)
         else:
             answers = _burst(processes, servers, bodies, 1)
     _check(house, bodies, answers)
-    _serve_all(runtime, rows)
-    _check_each_was_served_once(house, bodies)
+    serve_all(runtime, rows)
+    check_each_was_served_once(house, bodies)
 
 
 def test_without_an_end_every_place_is_filled_and_no_more(
     processes: ProcessPoolExecutor, house: History, rows: Rows, runtime: Runtime, servers: Servers
 ) -> None:
-    bodies = _bodies(10, seed=2)
+    bodies = bodies_of(10, seed=2)
     _check(house, bodies, _burst(processes, servers, bodies, 2))
     before = rows.count("spawns")
     admit.run_pass(runtime)
@@ -199,26 +159,25 @@ def test_caps_that_change_in_the_middle_hold_for_whom_they_decide(
     runtime: Runtime,
     tmp_path: Path,
 ) -> None:
-    bodies = _bodies(10, seed=3)
+    bodies = bodies_of(10, seed=3)
     over = threading.Event()
 
     def reload() -> None:
         for most in itertools.cycle((5, 45, 20)):
-            text = _configuration().replace("globalMaxAgents: 45", f"globalMaxAgents: {most}")
-            house.configure(tmp_path, text)
+            house.configure(tmp_path, many_scalers(most))
             if over.wait(0.1):
-                house.configure(tmp_path, _configuration())
+                house.configure(tmp_path, many_scalers())
                 return
 
     thread = threading.Thread(target=reload)
-    with _churn(rows):
+    with churn(rows):
         thread.start()
         answers = _burst(processes, servers, bodies, 3)
         over.set()
         thread.join(30)
     _check(house, bodies, answers)
-    _serve_all(runtime, rows)
-    _check_each_was_served_once(house, bodies)
+    serve_all(runtime, rows)
+    check_each_was_served_once(house, bodies)
 
 
 @pytest.mark.long
@@ -235,13 +194,13 @@ def test_no_cap_is_passed_in_hundreds_of_rounds(
 ) -> None:
     servers = Servers(house_url, None if kind == "none" else redis_url)
     for seed in range(70):
-        bodies = _bodies(50, seed=1000 + seed)
-        with _churn(rows):
+        bodies = bodies_of(50, seed=1000 + seed)
+        with churn(rows):
             if kind == "vandalised":
                 with _vandal(redis_url):
                     _burst(processes, servers, bodies, seed)
             else:
                 _burst(processes, servers, bodies, seed)
-        _serve_all(runtime, rows)
+        serve_all(runtime, rows)
         assert house.violations() == [], f"seed {seed}"
         rows.execute("DELETE FROM spawns; DELETE FROM scale_requests; DELETE FROM history")

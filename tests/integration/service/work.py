@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 import redis
@@ -107,6 +109,13 @@ def cancel(servers: Servers, jobs: Sequence[str]) -> list[str]:
             except Contended:
                 states.append("contended")
     return states
+
+
+def fresh_processes() -> ForkServerContext:
+    """Makes processes that share nothing with the test, and have everything imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def ready() -> int:
