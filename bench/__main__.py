@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import admission, deciding, jobs, sweeping
+from bench import admission, deciding, jobs, sweeping, warm_hit
 from bench.report import compared, written
 from bench.results import Measured, Run, machine
 
@@ -23,6 +23,7 @@ SUITES: Mapping[str, Callable[[], Iterator[Measured]]] = {
     "sweep": sweeping.figures,
     "burst": jobs.bursts,
     "lives": jobs.lives,
+    "warm": warm_hit.figures,
 }
 
 

@@ -95,8 +95,16 @@ class Fleet:
 
     def close(self) -> None:
         """Drop every connection."""
+        asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result(PATIENCE_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _drop(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in others:
+            each.cancel()
+        await asyncio.wait(others or {asyncio.ensure_future(asyncio.sleep(0))})
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -31,14 +31,15 @@ class PlatformEntry(Strict):
 
 
 class WarmScheduleEntry(Strict):
-    """Another pool size from the moments a cron expression names."""
+    """Another pool size at the times a cron expression names."""
 
     cron: Cron
-    """When it begins: minute, hour, day of month, month, day of week."""
+    """Minute, hour, day of month, month, day of week. With `*` for the minute it holds while it
+    matches (`* 8-17 * * 1-5`); any other begins when it matches and holds until another does."""
     timezone: Timezone = "UTC"
     """Where that time is meant, daylight saving included."""
     size: CountOrNone
-    """The size from then on, until another schedule begins."""
+    """The size while it holds."""
 
 
 class WarmPoolEntry(Strict):
@@ -51,7 +52,8 @@ class WarmPoolEntry(Strict):
     idle_timeout_seconds: Seconds = 300.0
     """How long an agent beyond the size stays."""
     schedules: list[WarmScheduleEntry] = Field(default_factory=list, max_length=100)
-    """Sizes by time of day; the last one that began counts, `size` before any has."""
+    """Sizes by time; the one that matched last counts, the later in the list among equals, and
+    `size` while none holds."""
 
 
 class NetworkPolicyEntry(Strict):
