@@ -75,15 +75,17 @@ def announce(runtime: Runtime, machine: Announcement, degraded: Mapping[str, str
 
 
 def beat(
-    runtime: Runtime, machine: Announcement, *, holds_leases: bool, degraded: Mapping[str, str]
+    runtime: Runtime, machine: Announcement, *, tokens: Collection[int], degraded: Mapping[str, str]
 ) -> None:
-    """Keep the machine fresh and this worker's leases alive, in one transaction."""
+    """Keep the machine fresh and the leases of this worker's steps alive, in one transaction."""
     with transaction(runtime.engine) as connection:
         if not machines.heartbeat(connection, machine.machine_id, machine.backend_type):
             _announce(connection, machine, degraded)
-        if holds_leases:
+        if tokens:
             windows = settings.windows(connection)
-            starts.extend(connection, holder=runtime.owner, lease_seconds=windows.lease_seconds)
+            starts.extend(
+                connection, holder=runtime.owner, tokens=tokens, lease_seconds=windows.lease_seconds
+            )
 
 
 def _announce(connection: Connection, machine: Announcement, degraded: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ that token made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -138,7 +138,8 @@ def record_created(
             look_after_seconds=windows.settle_seconds,
         )
         if state is None:
-            return None
+            # The answer to the COMMIT of this very apply may have been lost.
+            return starts.made_with(connection, agent_id=row.agent_id, token=row.token)
         events.record(connection, _events(row, told))
     if state is SpawnState.DESTROYING:
         ending.announce(runtime, _destroy_again(row))
@@ -212,13 +213,17 @@ def give_back(
 
 
 def _undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str) -> ending.Effects:
-    """Delete the row where nothing was made for it; else end it the ordinary way."""
+    """Delete the row where nothing was made for it; else end it the ordinary way.
+
+    Whoever lost its lease leaves it alone: a newer holder works on it, or it is undone already.
+    """
     if starts.undo(connection, agent_id=row.agent_id, token=row.token):
         tokens.revoke(connection, [row.agent_id])
         jobs = [] if row.job_id is None else [row.job_id]
         request_ends.release(connection, jobs, why=f"waits again: {why}")
         return ending.Effects(requests_waiting=bool(jobs))
-    starts.release(connection, agent_id=row.agent_id, token=row.token)
+    if starts.release(connection, agent_id=row.agent_id, token=row.token) is None:
+        return ending.Effects()
     return ending.end(
         connection,
         [row.agent_id],
@@ -229,11 +234,13 @@ def _undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str
     )
 
 
-def extend_leases(runtime: Runtime) -> int:
-    """Keep all leases of this process alive; returns how many there are."""
+def extend_leases(runtime: Runtime, tokens: Collection[int]) -> int:
+    """Keep the leases of steps that run in this process alive; returns how many still ran."""
     with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
-        return starts.extend(connection, holder=runtime.owner, lease_seconds=windows.lease_seconds)
+        return starts.extend(
+            connection, holder=runtime.owner, tokens=tokens, lease_seconds=windows.lease_seconds
+        )
 
 
 def _destroy_again(row: TakenStart) -> ending.Effects:

@@ -7,7 +7,7 @@ token when it applies, and may only undo what that token made.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -138,16 +138,24 @@ def any_reserved(connection: Connection, *, kind: str, machine_id: str | None) -
     return bool(row.scalar_one())
 
 
-def extend(connection: Connection, *, holder: str, lease_seconds: float) -> int:
-    """Keep this holder's running leases alive; returns how many it holds."""
+def extend(
+    connection: Connection, *, holder: str, tokens: Collection[int], lease_seconds: float
+) -> int:
+    """Keep the leases alive under which this holder works; returns how many still ran.
+
+    Others in its name run out: a take whose answer was lost, a step that broke off.
+    """
     result = connection.execute(
         sql("""
             UPDATE spawns
             SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease),
-                due_at = greatest(due_at, clock_timestamp() + make_interval(secs => :lease))
+                due_at = CASE WHEN state IN ('spawning', 'destroying', 'quarantined')
+                    THEN greatest(due_at, clock_timestamp() + make_interval(secs => :lease))
+                    ELSE due_at END
             WHERE lease_holder = :holder AND lease_expires_at > clock_timestamp()
+              AND lease_token = ANY(CAST(:tokens AS bigint[]))
         """),
-        {"holder": holder, "lease": lease_seconds},
+        {"holder": holder, "tokens": list(tokens), "lease": lease_seconds},
     )
     return result.rowcount
 
@@ -205,6 +213,15 @@ def record_created(
             "boot_floor": boot_floor_seconds,
             "look_after": look_after_seconds,
         },
+    ).scalar_one_or_none()
+    return None if state is None else SpawnState(state)
+
+
+def made_with(connection: Connection, *, agent_id: str, token: int) -> SpawnState | None:
+    """The state of a spawn whose compute was recorded under this token; None for any other."""
+    state = connection.execute(
+        sql("SELECT state FROM spawns WHERE agent_id = :id AND created_with = :token"),
+        {"id": agent_id, "token": token},
     ).scalar_one_or_none()
     return None if state is None else SpawnState(state)
 

@@ -168,16 +168,17 @@ class BackendHost:
         return degraded
 
     def _beat(self) -> None:
-        busy = self.starts.busy or self.destroys.busy
+        tokens = [each.row.token for each in self.starts.running]
+        tokens += [each.row.token for each in self.destroys.running]
         if self._announcement is not None:
             machine_life.beat(
                 self._runtime,
                 self._announcement,
-                holds_leases=busy,
+                tokens=tokens,
                 degraded=self._preparer.degraded,
             )
-        elif busy:
-            start.extend_leases(self._runtime)
+        elif tokens:
+            start.extend_leases(self._runtime, tokens)
 
 
 def _announcement(machine: Machine, options: HostOptions) -> Announcement:

@@ -15,6 +15,9 @@ log = structlog.get_logger(__name__)
 
 Order = TypeVar("Order")
 
+LONGEST_TAKE_SECONDS = 15.0
+"""A little more than the database lets a transaction take."""
+
 
 class Pump(Generic[Order]):
     """A bounded pool that is filled from rows.
@@ -40,11 +43,13 @@ class Pump(Generic[Order]):
         self._take = take
         self._act = act
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix=name)
-        self._state = threading.Lock()
+        self._state = threading.Condition()
         self._free = slots
+        self._running: dict[int, Order] = {}
         self._taking = False
         self._again = False
         self._hungry = False
+        self._ended_meanwhile = False
         self._closed = False
 
     def prime(self) -> int:
@@ -58,36 +63,54 @@ class Pump(Generic[Order]):
                 if self._closed or self._free == 0:
                     self._hungry = True
                     return started
-                self._taking, self._again = True, False
+                self._taking, self._again, self._ended_meanwhile = True, False, False
                 room = self._free
             try:
                 orders, left_some = self._take(room)
             except BaseException:
                 with self._state:
-                    self._taking = False
+                    self._taken(left_some=True)
                 raise
             with self._state:
-                self._taking = False
-                self._free -= len(orders)
-                self._hungry = left_some
-                again = self._again
+                # What was left may have waited for the very slot that was freed meanwhile.
+                again = self._again or (left_some and self._ended_meanwhile)
+                self._taken(left_some=left_some)
+                self._hand_out(orders)
             started += len(orders)
-            for order in orders:
-                self._pool.submit(self._run, order)
             if not again:
                 return started
 
     def close(self, *, wait: bool) -> None:
-        """Take nothing more; optionally wait until what runs has been applied."""
+        """Take nothing more; optionally wait until what runs has been applied.
+
+        What is being taken at this moment still runs.
+        """
         with self._state:
             self._closed = True
+            self._state.wait_for(lambda: not self._taking, LONGEST_TAKE_SECONDS)
         self._pool.shutdown(wait=wait)
 
     @property
-    def busy(self) -> bool:
-        """Whether anything runs right now."""
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._closed
+
+    @property
+    def running(self) -> tuple[Order, ...]:
+        """The orders that are being done right now."""
         with self._state:
-            return self._taking or self._free < self._pool._max_workers
+            return tuple(self._running.values())
+
+    def _hand_out(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._pool.submit(self._run, order)
+            self._running[id(order)] = order
+            self._free -= 1
+
+    def _taken(self, *, left_some: bool) -> None:
+        self._taking = False
+        self._hungry = left_some
+        self._state.notify_all()
 
     def _run(self, order: Order) -> None:
         try:
@@ -99,6 +122,8 @@ class Pump(Generic[Order]):
         finally:
             with self._state:
                 self._free += 1
+                self._running.pop(id(order), None)
+                self._ended_meanwhile = True
                 hungry = self._hungry and not self._closed
         if hungry:
             self._prime_again()

@@ -139,7 +139,7 @@ def test_a_report_says_only_what_changed(yard: Yard) -> None:
     yard.rows.execute("DELETE FROM machines")
     machine_life.report(yard.runtime, HERE, {"local": "broken"})
     assert yard.rows.count("machine_scalers") == 0
-    machine_life.beat(yard.runtime, HERE, holds_leases=False, degraded={"local": "broken"})
+    machine_life.beat(yard.runtime, HERE, tokens=(), degraded={"local": "broken"})
     assert yard.rows.count("machine_scalers") == 1
 
 

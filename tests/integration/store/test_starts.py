@@ -288,12 +288,14 @@ def test_recording_twice_is_refused_the_second_time(rows: Rows) -> None:
     assert rows.call(_created, agent, taken.token) is None
 
 
-def test_leases_are_kept_alive_only_for_their_holder_and_only_while_they_last(rows: Rows) -> None:
-    mine, lapsed, other = rows.spawn(), rows.spawn(), rows.spawn()
-    rows.call(_take, lease=5)
+def test_leases_are_kept_alive_only_while_they_last_and_their_holder_works_on(rows: Rows) -> None:
+    mine, lapsed, other, dropped = (rows.spawn() for _ in range(4))
+    tokens = {each.agent_id: each.token for each in rows.call(_take, lease=5)}
     rows.shift("spawns", lapsed, lease_expires_at=-0.1)
     rows.set("spawns", other, lease_holder="other")
-    assert rows.call(starts.extend, holder="me", lease_seconds=500) == 1
+    worked_on = [tokens[each] for each in (mine, lapsed, other)]
+    assert dropped in tokens
+    assert rows.call(starts.extend, holder="me", tokens=worked_on, lease_seconds=500) == 1
     left = "lease_expires_at > clock_timestamp() + interval '400 s'"
     assert rows.count("spawns", f"agent_id = :agent AND {left}", agent=mine) == 1
     assert rows.count("spawns", left) == 1
@@ -301,10 +303,18 @@ def test_leases_are_kept_alive_only_for_their_holder_and_only_while_they_last(ro
 
 def test_extending_never_brings_a_look_forward(rows: Rows) -> None:
     agent = rows.spawn()
-    rows.call(_take, lease=5)
+    (taken,) = rows.call(_take, lease=5)
     rows.shift("spawns", agent, due_at=900.0)
-    rows.call(starts.extend, holder="me", lease_seconds=30)
+    rows.call(starts.extend, holder="me", tokens=[taken.token], lease_seconds=30)
     assert rows.count("spawns", "due_at > clock_timestamp() + interval '800 s'") == 1
+
+
+def test_an_agent_that_came_early_is_not_looked_at_for_the_lease_on_its_start(rows: Rows) -> None:
+    agent = rows.spawn()
+    (taken,) = rows.call(_take, lease=5)
+    rows.set("spawns", agent, state="idle", due_at=None)
+    assert rows.call(starts.extend, holder="me", tokens=[taken.token], lease_seconds=30) == 1
+    assert rows.get("spawns", agent)["due_at"] is None
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,10 @@ MOVES = {
         lambda connection, agent, job: starts.release(connection, agent_id=agent, token=TOKEN), {}
     ),
     "keep leases alive": Move(
-        lambda connection, agent, job: starts.extend(connection, holder="me", lease_seconds=30), {}
+        lambda connection, agent, job: starts.extend(
+            connection, holder="me", tokens=[TOKEN], lease_seconds=30
+        ),
+        {},
     ),
     "connect": Move(_connect, {S.SPAWNING: S.IDLE, S.BOOTING: S.IDLE}, refuses=NoResultFound),
     "accept": Move(_start_running, {S.IDLE: S.BUSY}),
