@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from kici_scaler.agent.protocol import CloseCode, JobCancel, Shutdown
+from kici_scaler.agent.protocol import CloseCode, JobCancel, ProtocolViolation, Shutdown
 from kici_scaler.broker import wakeups
 from kici_scaler.broker.log_stream import open_client
 from kici_scaler.domain.spawn import SpawnState
@@ -89,8 +89,12 @@ class Errands:
             return
         for errand in owed:
             session = gateway.sessions.get(errand.agent_id)
-            if session is not None and session.connection == errand.connection_number:
+            if session is None or session.connection != errand.connection_number:
+                continue
+            try:
                 self._run(session, errand)
+            except ProtocolViolation as problem:  # Its own fault, and nobody else's loss.
+                gateway.spawn(session.link.close(CloseCode.PROTOCOL_VIOLATION, str(problem)))
 
     def _run(self, session: Session, errand: Errand) -> None:
         now = asyncio.get_running_loop().time()

@@ -29,6 +29,7 @@ from kici_scaler.gateway.session import Session
 from kici_scaler.service import register
 from kici_scaler.service.keys import looks_like_a_key
 from kici_scaler.service.register import Hello, Refusal, Refused, Welcome
+from kici_scaler.store.engine import CommitUnknown
 
 log = structlog.get_logger(__name__)
 
@@ -171,7 +172,16 @@ async def _register(gateway: Gateway, said: Register, *, may_return: bool) -> We
         )
     except TRANSIENT as error:
         log.warning("registration not decided", agent=said.agent_id, error=str(error))
+        if isinstance(error, CommitUnknown):
+            _take_back(gateway, said)
         return Refused(Refusal.FOR_NOW, "the database could not be asked; come back")
+
+
+def _take_back(gateway: Gateway, said: Register) -> None:
+    """It may have been adopted, but does not stay: its absence must be seen all the same."""
+    session = gateway.sessions.get(said.agent_id)
+    if session is None or session.connection != said.connection:
+        gateway.departed.append((said.agent_id, said.connection))
 
 
 def _session(link: Link, said: Register, welcome: Welcome) -> Session:

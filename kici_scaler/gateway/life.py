@@ -137,6 +137,12 @@ class Life:
             [(each.agent_id, each.connection) for each in sessions],
         )
         self._must_reassert = False
+        # Who left meanwhile may have been recorded as gone before it was taken over.
+        gateway.departed += [
+            (each.agent_id, each.connection)
+            for each in sessions
+            if each.gone and not each.superseded and each.agent_id in kept
+        ]
         lost = [each for each in sessions if each.agent_id not in kept and not each.gone]
         log.info("connections re-asserted", kept=len(kept), closed=len(lost))
         for session in lost:
