@@ -18,7 +18,12 @@ from kici_scaler.errors import InvalidInput
 
 if TYPE_CHECKING:
     from kici_scaler.cli.operator_client import OperatorClient
-    from kici_scaler.gateway.models_agents import AgentDetail, AgentView, OutcomeView
+    from kici_scaler.gateway.models_agents import (
+        AgentDetail,
+        AgentView,
+        OutcomeView,
+        StaticAgentView,
+    )
 
 app = typer.Typer(help="List, show and destroy agents; read what they print.", no_args_is_help=True)
 
@@ -52,7 +57,10 @@ def list_agents(
         print_json(answer)
         return
     found = parsed(AgentList, answer)
-    rows = [*map(_live_row, found.agents), *map(_gone_row, found.gone)]
+    rows = [
+        *map(_live_row, found.agents), *map(_static_row, found.static),
+        *map(_gone_row, found.gone),
+    ]  # fmt: skip
     columns = ("agent", "state", "for", "scaler", "machine", "job", "remark")
     render.print_table(columns, rows, empty="no agents")
 
@@ -148,7 +156,13 @@ def _live_row(each: AgentView) -> tuple[object, ...]:
             each.machine_id, each.job_id, remark)  # fmt: skip
 
 
-def _unseen(each: AgentView) -> str:
+def _static_row(each: StaticAgentView) -> tuple[object, ...]:
+    remark = "made by no scaler" if each.connected else _unseen(each)
+    return (each.agent_id, each.state, render.ago(each.registered_at), None, None, each.job_id,
+            remark)  # fmt: skip
+
+
+def _unseen(each: AgentView | StaticAgentView) -> str:
     since = render.ago(each.unseen_since)
     return f"not connected for {since}" if since else ""
 
@@ -162,6 +176,8 @@ def _details(found: AgentDetail) -> Iterator[tuple[str, object]]:
     yield "agent", found.agent_id
     if found.agent is not None:
         yield from _live_details(found.agent)
+    if found.static is not None:
+        yield from _static_details(found.static)
     if found.outcome is not None:
         yield from _outcome_details(found.outcome)
 
@@ -182,6 +198,19 @@ def _live_details(agent: AgentView) -> Iterator[tuple[str, object]]:
     yield "revision", agent.revision
     yield "deadline", agent.deadline_at
     yield from _timings(agent.timings)
+
+
+def _static_details(agent: StaticAgentView) -> Iterator[tuple[str, object]]:
+    yield "state", f"{agent.state}; made by no scaler"
+    yield "job", agent.job_id
+    yield "run", agent.run_id
+    yield "labels", agent.labels
+    yield "mandatory labels", agent.mandatory_labels
+    yield "connected", agent.connected
+    yield "gateway", agent.gateway
+    yield "unseen since", agent.unseen_since
+    yield "facts", ", ".join(f"{name} {value}" for name, value in agent.facts.items())
+    yield "registered at", agent.registered_at
 
 
 def _outcome_details(outcome: OutcomeView) -> Iterator[tuple[str, object]]:

@@ -35,6 +35,14 @@ def create(
     expires: Annotated[
         str | None, typer.Option(help="When it stops to work: 12h, 90d, 52w. Never unless given.")
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="Scope agent: a label its agents may have; any unless given. Repeat."),
+    ] = None,
+    mandatory_label: Annotated[
+        list[str] | None,
+        typer.Option(help="Scope agent: what jobs must ask for to be served by its agents."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, once: it is kept nowhere.
@@ -45,7 +53,10 @@ def create(
 
     ttl = None if expires is None else duration_seconds(expires)
     with _database() as runtime:
-        made = keys.create(runtime, scope=scope, name=name, ttl_seconds=ttl, actor=_actor())
+        made = keys.create(
+            runtime, scope=scope, name=name, ttl_seconds=ttl, actor=_actor(),
+            labels=label or None, gate=mandatory_label or (),
+        )  # fmt: skip
     if as_json:
         print_json({**_document(made.row), "token": made.token})
     else:

@@ -77,6 +77,9 @@ def _headline(found: StatusView) -> Text:
         f", {found.spawning_count} starting, {found.warm_pool_count} warm", "\n",
         ("revision  ", "dim"), str(found.revision),
     )  # fmt: skip
+    if found.static_agents:
+        counted = ", ".join(f"{count} {state}" for state, count in found.static_agents.items())
+        text.append(f"\nbesides   {counted}: agents that no scaler made")
     if found.draining:
         text.append("\nthe cluster drains: new demand is turned away", "bold magenta")
     return text

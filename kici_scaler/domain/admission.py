@@ -21,6 +21,7 @@ from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Need, Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.scalers import LabelSet, Resources, Role, Scaler
+from kici_scaler.domain.static_agents import Offer, StaticAgent, StaticStock, StaticSupply
 from kici_scaler.domain.usage import Ledger, Room, Rooms
 
 
@@ -49,6 +50,8 @@ class Situation:
     draining: bool = False
     ready: Sequence[Ready] = ()
     """Agents that were started ahead of demand and may be given a job at once."""
+    static: Sequence[StaticAgent] = ()
+    """Connected agents that no scaler made, free ones and others."""
 
     def facts_of(self, machine_id: str | None) -> MachineFacts | None:
         """What is known of a machine."""
@@ -84,7 +87,7 @@ class Refuse:
     scaler: str = ""
 
 
-Decision = Admit | Bind | Refuse
+Decision = Admit | Bind | Offer | Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class _Demand:
     """Why these requests are refused, once one of them was."""
     scaler: str = ""
     supply: Supply | None = None
+    static: StaticSupply | None = None
     refused: int = 0
     aged: int = 0
 
@@ -146,6 +150,7 @@ class Deciding:
         self._is = situation
         self.ledger = Ledger(situation.table.cluster, situation.held)
         self._stock = Stock(situation.ready) if situation.ready else None
+        self._static = StaticStock(situation.static) if situation.static else None
         self._oldest_young = situation.now - situation.ageing
         self._demands: dict[
             tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], _Demand
@@ -183,6 +188,8 @@ class Deciding:
 
     def _one(self, request: Waiting) -> Decision:
         demand = self._demand(request)
+        if demand.static is not None and (agent_id := demand.static.take()) is not None:
+            return Offer(request, agent_id)
         if demand.supply is not None and (taken := demand.supply.take()) is not None:
             return Bind(request, taken)
         route, rooms = demand.route, demand.rooms
@@ -241,6 +248,10 @@ class Deciding:
         )
         if self._stock is not None:
             demand.supply = self._stock.supply(wanted, demand.route, self._closed)
+        if self._static is not None:
+            demand.static = self._static.supply(wanted)
+            if demand.static is not None and demand.code is WaitCode.NO_BACKEND:
+                demand.code, demand.reason = WaitCode.AT_CAPACITY, demand.static.why_not
         return demand
 
     def _somewhere(self, wanted: Wanted, route: Route) -> _Demand:

@@ -27,8 +27,7 @@ from kici_scaler.gateway.lines import LineOrigin, clean
 from kici_scaler.gateway.link import Link
 from kici_scaler.gateway.session import Session
 from kici_scaler.service import register
-from kici_scaler.service.keys import looks_like_a_key
-from kici_scaler.service.register import Hello, Refusal, Refused, Welcome
+from kici_scaler.service.hello import Hello, Refusal, Refused, Welcome
 from kici_scaler.store.engine import CommitUnknown
 
 log = structlog.get_logger(__name__)
@@ -94,7 +93,7 @@ async def introduce(gateway: Gateway, link: Link) -> Introduced:
         if welcome.why in SUSPICIOUS:
             gateway.failed_logins.take(link.address)
         log.info("agent refused", agent=said.agent_id, why=welcome.why, detail=welcome.message)
-        raise NotWelcome(_CODES[welcome.why], _reason(said, welcome))
+        raise NotWelcome(_CODES[welcome.why], welcome.message)
     return Introduced(_session(link, said, welcome), said, welcome, incarnation)
 
 
@@ -115,12 +114,6 @@ async def _greeting(gateway: Gateway, link: Link) -> Register:
     except UnknownMessage as problem:
         raise ProtocolViolation(f"{problem} before register") from problem
     raise ProtocolViolation("too many claims on one connection")
-
-
-def _reason(said: Register, refused: Refused) -> str:
-    if refused.why is Refusal.BAD_TOKEN and said.token and looks_like_a_key(said.token):
-        return "agents that no scaler made are not served yet: an API key is no agent's token"
-    return refused.message
 
 
 async def _claimed(gateway: Gateway, link: Link, message: Claim) -> ClaimResponse:
@@ -163,6 +156,7 @@ async def _register(gateway: Gateway, said: Register, *, may_return: bool) -> We
         facts=facts,
         token=said.token,
         resume_is_valid=may_return,
+        claimed_job=None if said.job is None else said.job.job_id,
     )
     if not gateway.incarnation:
         return Refused(Refusal.FOR_NOW, "this gateway is starting over; come back")
@@ -193,6 +187,7 @@ def _session(link: Link, said: Register, welcome: Welcome) -> Session:
     )
     session = Session(link, said.agent_id, said.connection, origin)
     session.resumed = said.job is not None
+    session.single_use = welcome.spawn is not None
     is_busy = welcome.state is SpawnState.BUSY
     if is_busy and said.job is not None and said.job.job_id == welcome.job_id:
         session.running = welcome.job_id

@@ -129,7 +129,10 @@ class JobDesk:
                 CloseCode.PROTOCOL_VIOLATION, f"there is no job {job_id[:200]}"
             )
             return
-        session.over_at = asyncio.get_running_loop().time()
+        if session.single_use:
+            session.over_at = asyncio.get_running_loop().time()
+        else:
+            session.begin_anew()
         await session.link.say(JobFinishedAck(job_id))
 
     async def fail(self, job_id: str, why: str) -> None:
@@ -143,6 +146,7 @@ class JobDesk:
             self._gateway.runtime,
             agent_id=self._session.agent_id,
             reason=clean(reason, 200),
+            connection_number=self._session.connection,
         )
 
     async def _store_result(self, job_id: str, result: JobResult) -> bool:

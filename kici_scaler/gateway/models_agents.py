@@ -16,6 +16,7 @@ from kici_scaler.gateway.models_status import Amounts
 from kici_scaler.service.operate import AgentStory
 from kici_scaler.store.agent_views import AgentView as AgentRow
 from kici_scaler.store.outcomes import OutcomeRow
+from kici_scaler.store.static_agents import StaticView
 
 
 class AgentView(Shape):
@@ -64,6 +65,35 @@ class AgentView(Shape):
         )  # fmt: skip
 
 
+class StaticAgentView(Shape):
+    """An agent that no scaler made. `state` is idle, offered, busy, or stopping (a job that is
+    not its own any more)."""
+
+    agent_id: str
+    state: str
+    labels: list[str]
+    mandatory_labels: list[str]
+    job_id: str | None
+    run_id: str | None
+    connected: bool
+    gateway: str | None
+    connection_number: int
+    registered_at: datetime
+    unseen_since: datetime | None
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: StaticView) -> Self:
+        """From its row."""
+        return cls(
+            agent_id=row.agent_id, state=row.state, labels=list(row.labels),
+            mandatory_labels=list(row.gate), job_id=row.job_id, run_id=row.run_id,
+            connected=row.unseen_since is None, gateway=row.gateway,
+            connection_number=row.connection_number, registered_at=row.registered_at,
+            unseen_since=row.unseen_since, facts=row.facts,
+        )  # fmt: skip
+
+
 class OutcomeView(Shape):
     """What became of an agent, kept for a while after it is gone."""
 
@@ -94,6 +124,8 @@ class AgentList(Shape):
 
     agents: list[AgentView]
     gone: list[OutcomeView] = Field(default_factory=list)
+    static: list[StaticAgentView] = Field(default_factory=list)
+    """Those that no scaler made."""
 
 
 class AgentDetail(Shape):
@@ -103,6 +135,7 @@ class AgentDetail(Shape):
     agent: AgentView | None
     outcome: OutcomeView | None
     events: list[EventView]
+    static: StaticAgentView | None = None
 
     @classmethod
     def of(cls, story: AgentStory) -> Self:
@@ -112,6 +145,7 @@ class AgentDetail(Shape):
             agent=None if story.live is None else AgentView.of(story.live),
             outcome=None if story.outcome is None else OutcomeView.of(story.outcome),
             events=[EventView.of(each) for each in story.events],
+            static=None if story.static is None else StaticAgentView.of(story.static),
         )
 
 

@@ -193,6 +193,8 @@ class StatusView(Shape):
     backends: list[ScalerView]
     machines: list[MachineView]
     gateways: list[GatewayView]
+    static_agents: Mapping[str, int]
+    """Connected agents that no scaler made: idle, offered, busy, stopping."""
 
     @classmethod
     def of(cls, status: ClusterStatus) -> Self:
@@ -213,6 +215,7 @@ class StatusView(Shape):
                 MachineView.of(row, status.on_machines[row.machine_id]) for row in status.machines
             ],
             gateways=[GatewayView.of(each) for each in status.gateways],
+            static_agents=status.static_agents,
         )
 
 

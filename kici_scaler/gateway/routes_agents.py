@@ -14,6 +14,7 @@ from kici_scaler.gateway.models_agents import (
     AgentView,
     DestroyAnswer,
     OutcomeView,
+    StaticAgentView,
 )
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import operate
@@ -32,13 +33,20 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 500,
     gone: Annotated[int, Query(ge=0, le=1_000, description="how many ended ones too")] = 0,
 ) -> AgentList:
-    """Live agents, oldest first; with `gone`, the last ended ones as well."""
+    """Live agents, oldest first; with `gone`, the last ended ones as well.
+
+    Those that no scaler made come too, unless only some scaler or state is asked for.
+    """
     live = await gateway.threads.http(
         operate.listed, gateway.runtime, scaler=scaler, states=state, limit=limit
     )
     ended = await gateway.threads.http(operate.gone, gateway.runtime, limit=gone) if gone else []
+    narrowed = scaler is not None or state is not None
+    static = [] if narrowed else await gateway.threads.http(operate.static, gateway.runtime)
     return AgentList(
-        agents=[AgentView.of(row) for row in live], gone=[OutcomeView.of(row) for row in ended]
+        agents=[AgentView.of(row) for row in live],
+        gone=[OutcomeView.of(row) for row in ended],
+        static=[StaticAgentView.of(row) for row in static],
     )
 
 

@@ -47,6 +47,7 @@ class Session:
         "resumed",
         "running",
         "seq",
+        "single_use",
         "superseded",
         "tail",
         "told_at",
@@ -73,6 +74,8 @@ class Session:
         """Its result is on its way into the database, or there."""
         self.over_at = 0.0
         """When its result was acknowledged; 0 for not yet."""
+        self.single_use = True
+        """Made by a scaler: its one job is its last."""
         self.superseded = False
         self.gone = False
         """Its socket is closed."""
@@ -87,6 +90,12 @@ class Session:
         if self.tail is None:
             self.tail = deque(maxlen=TAIL_LINES)
         self.tail.extend(lines)
+
+    def begin_anew(self) -> None:
+        """Its job is over and it stays for another."""
+        self.offered_job, self.offered_at, self.running = None, 0.0, None
+        self.resumed = self.cancelled = self.finishing = False
+        self.over_at, self.seq, self.tail = 0.0, -1, None
 
     def do(self, what: str, step: Step) -> None:
         """Do this after the steps before it; nothing when the same still waits to be done.

@@ -28,6 +28,7 @@ from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
+from kici_scaler.domain.static_agents import Offer
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import revisions, warm_pools, warm_serving
 from kici_scaler.service.ports import Place, Step
@@ -35,7 +36,14 @@ from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store import scaler_states, section, settings, spawns
+from kici_scaler.store import (
+    scaler_states,
+    section,
+    settings,
+    spawns,
+    static_agents,
+    static_jobs,
+)
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.warm import Bound
@@ -141,7 +149,7 @@ def moment_of(
     situation = situation_of(connection, revision, live)
     if waiting:
         ready = warm_pools.ready(connection, revision, situation, most=len(waiting))
-        situation = replace(situation, ready=ready)
+        situation = replace(situation, ready=ready, static=static_agents.present(connection))
     return Moment(connection, owner, revision, live, situation, Deciding(situation))
 
 
@@ -151,8 +159,15 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
     decisions = moment.deciding.decide(waiting)
     admits = [each for each in decisions if isinstance(each, Admit)]
     binds = [each for each in decisions if isinstance(each, Bind)]
+    offers = [each for each in decisions if isinstance(each, Offer)]
     refused = [each for each in decisions if isinstance(each, Refuse)]
     bound = warm_serving.bind(connection, binds, offer_seconds=moment.windows.offer_timeout_seconds)
+    if offers:
+        bound += static_jobs.bind(
+            connection,
+            ((each.request.job_id, each.agent_id) for each in offers),
+            offer_seconds=moment.windows.offer_timeout_seconds,
+        )
     if admits:
         _reserve(moment, admits)
     is_news = _write_reasons(connection, refused)
@@ -160,7 +175,7 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
     return Pass(
         admits=tuple(admits),
         bound=tuple(bound),
-        overtaken=len(binds) - len(bound),
+        overtaken=len(binds) + len(offers) - len(bound),
         refused=len(refused),
         stirs_pools=bool(bound) or (is_news and warm_pools.keeps_any(revision.cluster)),
     )

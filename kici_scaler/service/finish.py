@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import ending
+from kici_scaler.service import ending, static_agents
+from kici_scaler.service.reservations import is_minted
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents, events, request_ends, requests, settings
 from kici_scaler.store.engine import transaction
@@ -40,18 +41,26 @@ def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, obje
     """
     with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
-        payload = request_ends.start_running(
-            connection,
-            job_id=job_id,
-            agent_id=agent_id,
-            lifetime_seconds=windows.maximum_lifetime_seconds,
-        )
+        if not is_minted(agent_id):
+            payload = static_agents.accept(
+                connection, agent_id=agent_id, job_id=job_id, windows=windows
+            )
+        else:
+            payload = request_ends.start_running(
+                connection,
+                job_id=job_id,
+                agent_id=agent_id,
+                lifetime_seconds=windows.maximum_lifetime_seconds,
+            )
     reached("accept.committed")
     return payload
 
 
 def decline(runtime: Runtime, *, agent_id: str, job_id: str, reason: str) -> None:
     """The agent cannot take the job: it goes elsewhere, and the agent away."""
+    if not is_minted(agent_id):
+        static_agents.decline(runtime, agent_id=agent_id, job_id=job_id, reason=reason)
+        return
     with transaction(runtime.engine) as connection:
         effects = ending.end(
             connection,
@@ -78,6 +87,10 @@ def finish(
     too and changes nothing of it: the agent need not keep it.
     """
     state = ENDS.get(str(result.get("status")), RequestState.FAILED)
+    if not is_minted(agent_id):
+        return static_agents.finish(
+            runtime, agent_id=agent_id, job_id=job_id, state=state, result=result
+        )
     with transaction(runtime.engine) as connection:
         spawn = agents.lock_spawn(connection, agent_id)
         is_its_own = spawn is not None and spawn.job_id == job_id
@@ -105,8 +118,11 @@ def finish(
     return True
 
 
-def leave(runtime: Runtime, *, agent_id: str, reason: str) -> None:
+def leave(runtime: Runtime, *, agent_id: str, reason: str, connection_number: int = 0) -> None:
     """An idle agent ends itself (its idle time is over): tear its machine down."""
+    if not is_minted(agent_id):
+        static_agents.leave(runtime, agent_id=agent_id, connection_number=connection_number)
+        return
     with transaction(runtime.engine) as connection:
         effects = ending.end(
             connection,

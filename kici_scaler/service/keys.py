@@ -13,11 +13,13 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import Connection
 
+from kici_scaler.domain.labels import canonical, label_problem
 from kici_scaler.errors import Conflict, InvalidInput, NotFound
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import api_keys, audit
@@ -46,8 +48,14 @@ def create(
     name: str,
     ttl_seconds: float | None = None,
     actor: str = "operator",
+    labels: Sequence[str] | None = None,
+    gate: Sequence[str] = (),
 ) -> NewKey:
     """Make a key.
+
+    Args:
+        labels: of scope agent, the labels its agents may have; None for any but derived ones.
+        gate: of scope agent, what a job must ask for by name to be served by its agents.
 
     Raises:
         InvalidInput: the name or time to live is none.
@@ -55,10 +63,13 @@ def create(
         DatabaseUnreachable: whether it was stored is not known; its token is lost anyway.
     """
     _check(name, ttl_seconds)
+    allowed, mandatory = _labels_of(scope, labels, gate)
     key_id = secrets.token_hex(6)
     token = f"kici_{scope.value}_{key_id}_{secrets.token_urlsafe(32)}"
     with transaction(runtime.engine) as connection:
-        row = _insert(connection, key_id, name, scope, token, actor, ttl_seconds)
+        row = _insert(
+            connection, key_id, name, scope, token, actor, ttl_seconds, allowed, mandatory
+        )
     return NewKey(row, token)
 
 
@@ -111,16 +122,23 @@ def authenticate(runtime: Runtime, token: str) -> ApiKeyRow | None:
     Raises:
         DatabaseUnreachable: it could not be told.
     """
+    if _parts(token) is None:
+        return None
+    with transaction(runtime.engine) as connection:
+        return known(connection, token)
+
+
+def known(connection: Connection, token: str) -> ApiKeyRow | None:
+    """The same within a transaction; the key counts as used."""
     parts = _parts(token)
     if parts is None:
         return None
-    with transaction(runtime.engine) as connection:
-        row = api_keys.find(connection, parts[1])
-        known = row.secret_hash if row is not None else bytes(32)
-        matches = hmac.compare_digest(known, hashed(token))
-        if row is None or not matches or not row.is_valid or row.scope is not parts[0]:
-            return None
-        api_keys.touch(connection, row.id, at_most_every_seconds=USED_SECONDS)
+    row = api_keys.find(connection, parts[1])
+    stored = row.secret_hash if row is not None else bytes(32)
+    matches = hmac.compare_digest(stored, hashed(token))
+    if row is None or not matches or not row.is_valid or row.scope is not parts[0]:
+        return None
+    api_keys.touch(connection, row.id, at_most_every_seconds=USED_SECONDS)
     return row
 
 
@@ -149,6 +167,19 @@ def _check(name: str, ttl_seconds: float | None) -> None:
         raise InvalidInput(f"a key cannot expire after {ttl_seconds:g} s")
 
 
+def _labels_of(
+    scope: KeyScope, labels: Sequence[str] | None, gate: Sequence[str]
+) -> tuple[list[str] | None, list[str]]:
+    """The same in their canonical form."""
+    if scope is not KeyScope.AGENT and (labels is not None or gate):
+        raise InvalidInput(f"a key of scope {scope} allows no labels: only agents have them")
+    for label in (*(labels or ()), *gate):
+        if (problem := label_problem(label)) is not None:
+            raise InvalidInput(f"the label {label!r} {problem}")
+    allowed = None if labels is None else sorted({canonical(label) for label in labels})
+    return allowed, sorted({canonical(label) for label in gate})
+
+
 def _insert(
     connection: Connection,
     key_id: str,
@@ -157,6 +188,8 @@ def _insert(
     token: str,
     actor: str,
     ttl_seconds: float | None,
+    labels: Sequence[str] | None = None,
+    gate: Sequence[str] = (),
 ) -> ApiKeyRow:
     row = api_keys.insert(
         connection,
@@ -166,6 +199,8 @@ def _insert(
         secret_hash=hashed(token),
         created_by=actor,
         ttl_seconds=ttl_seconds,
+        labels=labels,
+        gate=gate,
     )
     if row is None:
         raise Conflict(

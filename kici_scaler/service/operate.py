@@ -9,16 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from kici_scaler.domain.request import OVER
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.errors import NotFound
+from kici_scaler.errors import Conflict, KiciError, NotFound
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agent_views, audit, events, outcomes, requests, settings
+from kici_scaler.store import (
+    agent_views,
+    audit,
+    events,
+    outcomes,
+    requests,
+    settings,
+    static_agents,
+)
 from kici_scaler.store.agent_views import AgentView
 from kici_scaler.store.engine import snapshot, transaction
 from kici_scaler.store.events import EventRow
 from kici_scaler.store.outcomes import OutcomeRow
+from kici_scaler.store.static_agents import StaticView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,8 @@ class AgentStory:
     live: AgentView | None
     outcome: OutcomeRow | None
     events: tuple[EventRow, ...]
+    static: StaticView | None = None
+    """The agent, when no scaler made it."""
 
 
 def destroy(runtime: Runtime, agent_id: str, *, actor: str) -> SpawnState | None:
@@ -38,6 +51,7 @@ def destroy(runtime: Runtime, agent_id: str, *, actor: str) -> SpawnState | None
 
     Raises:
         NotFound: no agent of that id is known.
+        Conflict: no scaler made it, so its machine is not the cluster's to take away.
         DatabaseUnreachable: not known whether it happened; ask again.
     """
     with transaction(runtime.engine) as connection:
@@ -51,7 +65,7 @@ def destroy(runtime: Runtime, agent_id: str, *, actor: str) -> SpawnState | None
         )
         left = agent_views.find(connection, agent_id)
         if left is None and not effects.ended and outcomes.find(connection, agent_id) is None:
-            raise _unknown(agent_id)
+            raise _not_to_destroy(connection, agent_id)
         if effects.ended:
             audit.record(connection, actor, "agent.destroy", agent_id, {})
     ending.announce(runtime, effects)
@@ -69,6 +83,12 @@ def listed(
     wanted = None if states is None else [each.value for each in states]
     with transaction(runtime.engine) as connection:
         return agent_views.listed(connection, scaler=scaler, states=wanted, limit=limit)
+
+
+def static(runtime: Runtime) -> list[StaticView]:
+    """Agents that no scaler made, the longest here first."""
+    with transaction(runtime.engine) as connection:
+        return static_agents.listed(connection)
 
 
 def gone(runtime: Runtime, *, limit: int = 100) -> list[OutcomeRow]:
@@ -89,8 +109,9 @@ def story(runtime: Runtime, agent_id: str) -> AgentStory:
             agent_views.find(connection, agent_id),
             outcomes.find(connection, agent_id),
             tuple(events.after(connection, 0, agent_id=agent_id)),
+            next(iter(static_agents.listed(connection, agent_id=agent_id)), None),
         )
-    if found.live is None and found.outcome is None and not found.events:
+    if found.live is None and found.static is None and found.outcome is None and not found.events:
         raise _unknown(agent_id)
     return found
 
@@ -121,6 +142,15 @@ def kept_lines(runtime: Runtime, agent_id: str) -> tuple[str, ...]:
     with transaction(runtime.engine) as connection:
         found = outcomes.find(connection, agent_id)
     return () if found is None else found.log_tail
+
+
+def _not_to_destroy(connection: Connection, agent_id: str) -> KiciError:
+    if static_agents.listed(connection, agent_id=agent_id):
+        return Conflict(
+            f"no scaler made agent {agent_id}, so it is not torn down",
+            hint="stop it where it runs, or revoke its key so that it cannot return",
+        )
+    return _unknown(agent_id)
 
 
 def _unknown(agent_id: str) -> NotFound:

@@ -8,18 +8,20 @@ Crash table (`kill -9` of the gateway at ...):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.prespawned import is_prespawned
 from kici_scaler.domain.scalers import BackendType
-from kici_scaler.domain.spawn import BEFORE_REGISTRATION, CAN_REGISTER, ENDING, SpawnState
-from kici_scaler.service import rearm
-from kici_scaler.service.reservations import AGENT_ID_PREFIX
+from kici_scaler.domain.spawn import CAN_REGISTER, ENDING, SpawnState
+from kici_scaler.service import rearm, static_register
+from kici_scaler.service.hello import SELF_REPORTED
+from kici_scaler.service.hello import Hello as Hello
+from kici_scaler.service.hello import Refusal as Refusal
+from kici_scaler.service.hello import Refused as Refused
+from kici_scaler.service.hello import Welcome as Welcome
+from kici_scaler.service.reservations import is_minted
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     agents,
@@ -35,68 +37,6 @@ from kici_scaler.store.agents import SpawnFacts
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 
-SELF_REPORTED = ("kici:os:", "kici:arch:", "kici:host:")
-"""Labels an agent may add to those its token is bound to."""
-
-
-class Refusal(StrEnum):
-    """Why an agent may not stay; only `FOR_NOW` is worth coming back for."""
-
-    BAD_TOKEN = "bad-token"
-    BAD_LABELS = "bad-labels"
-    UNOWNED = "unowned"
-    """An id minted here that no spawn row stands for."""
-    TOLD_TO_GO = "told-to-go"
-    SUPERSEDED = "superseded"
-    """A newer connection of this agent is known."""
-    FOR_NOW = "for-now"
-    """This gateway may not adopt at the moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What an agent says when it connects; the token itself is not repeated in logs."""
-
-    agent_id: str
-    labels: tuple[str, ...]
-    connection_number: int
-    facts: Mapping[str, object] = field(default_factory=dict)
-    token: str | None = field(default=None, repr=False)
-    resume_is_valid: bool = False
-    """It presented the resume token of this very agent id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The agent is adopted; `job_id` is the job to offer it, or the one it runs already."""
-
-    agent_id: str
-    state: SpawnState | None
-    gate: tuple[str, ...]
-    labels: tuple[str, ...]
-    warm: bool
-    job_id: str | None
-    run_id: str | None
-    spawn: SpawnFacts | None
-
-    @property
-    def is_newly_ready(self) -> bool:
-        """Whether an agent started ahead of demand has just come: somebody may wait for it."""
-        spawn = self.spawn
-        return (
-            spawn is not None
-            and is_prespawned(warm=spawn.warm, job_id=spawn.job_id)
-            and spawn.state in BEFORE_REGISTRATION
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The agent may not stay."""
-
-    why: Refusal
-    message: str
-
 
 def register(runtime: Runtime, gateway: str, hello: Hello) -> Welcome | Refused:
     """Adopt an agent for this gateway incarnation, or say why not.
@@ -107,17 +47,26 @@ def register(runtime: Runtime, gateway: str, hello: Hello) -> Welcome | Refused:
     with transaction(runtime.engine) as connection:
         answer = _judge(connection, gateway, hello)
     reached("register.committed")
-    if isinstance(answer, Welcome) and answer.is_newly_ready:
-        runtime.hints.fill(soon=True)
+    if isinstance(answer, Welcome):
+        _tell_who_waits(runtime, answer)
     return answer
+
+
+def _tell_who_waits(runtime: Runtime, welcome: Welcome) -> None:
+    if welcome.is_newly_ready:
+        runtime.hints.fill(soon=True)
+    elif welcome.spawn is None and welcome.job_id is None:
+        runtime.hints.admit(soon=True)
 
 
 def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refused:
     if not gateways.is_alive(connection, gateway):
         return Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
+    if not is_minted(hello.agent_id):
+        return static_register.judge(connection, gateway, hello)
     spawn = agents.lock_spawn(connection, hello.agent_id)
     if spawn is None:
-        return _unknown(connection, hello)
+        return _unowned(connection, hello)
     if spawn.state in ENDING:
         return Refused(Refusal.TOLD_TO_GO, "the machine of this agent is being torn down")
     if spawn.state not in CAN_REGISTER:
@@ -128,13 +77,11 @@ def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refu
     return _adopt(connection, gateway, hello, spawn)
 
 
-def _unknown(connection: Connection, hello: Hello) -> Refused:
-    if hello.agent_id.startswith(AGENT_ID_PREFIX):
-        rearm.on_sign_of_life(connection, hello.agent_id)
-        return Refused(
-            Refusal.UNOWNED, f"no live spawn stands for {hello.agent_id}; it should end itself"
-        )
-    return Refused(Refusal.BAD_TOKEN, f"nobody issued a token for agent {hello.agent_id}")
+def _unowned(connection: Connection, hello: Hello) -> Refused:
+    rearm.on_sign_of_life(connection, hello.agent_id)
+    return Refused(
+        Refusal.UNOWNED, f"no live spawn stands for {hello.agent_id}; it should end itself"
+    )
 
 
 def _check(connection: Connection, hello: Hello) -> Refused | None:

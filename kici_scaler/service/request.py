@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, Result, WaitCode
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, ending
+from kici_scaler.service import admit, ending, static_agents
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import request_ends, section, settings
+from kici_scaler.store import request_ends, section, settings, static_jobs
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
 from kici_scaler.store.requests import NewRequest, RequestRow
@@ -212,9 +212,18 @@ def _cancel_once(runtime: Runtime, job_id: str, reason: str) -> tuple[ending.Eff
         section.bound_waits(connection, admit.PASS_SECONDS)
         agent_id = request_ends.spawn_of(connection, job_id)
         state = request_ends.cancel(connection, job_id=job_id, reason=reason)
-        if agent_id is None and state is RequestState.ASSIGNED:
+        static_id = None if agent_id is not None else static_jobs.holder_of(connection, job_id)
+        if agent_id is None and static_id is None and state is RequestState.ASSIGNED:
             raise _JustAssigned
         effects = ending.Effects()
+        if static_id is not None:
+            effects = static_agents.cancel(
+                connection,
+                agent_id=static_id,
+                job_id=job_id,
+                running=state is RequestState.RUNNING,
+                reason=reason,
+            )
         if agent_id is not None and state is RequestState.ASSIGNED:
             effects = ending.end(
                 connection,

@@ -32,6 +32,11 @@ def mint_agent_id(backend_type: BackendType) -> str:
     return f"{AGENT_ID_PREFIX}{backend_type}-{secrets.token_hex(6)}"
 
 
+def is_minted(agent_id: str) -> bool:
+    """Whether only a spawn row can stand for such an id; every other agent is a static one."""
+    return agent_id.startswith(AGENT_ID_PREFIX)
+
+
 @dataclass(slots=True)
 class Reservations:
     """Makes the rows of one decision; what spawns have in common is worked out once."""

@@ -15,6 +15,7 @@ from kici_scaler.store import (
     request_ends,
     retiring,
     settings,
+    static_agents,
     tokens,
 )
 from kici_scaler.store.engine import transaction
@@ -42,5 +43,8 @@ def forget(runtime: Runtime) -> Mapping[str, int] | None:
             ),
             "tokens": tokens.purge_expired(connection),
             "scalers": len(retiring.forget_gone(connection)),
+            "staticAgents": static_agents.purge(
+                connection, absent_seconds=windows.stranded_timeout_seconds
+            ),
             "gateways": gateways.purge(connection, older_seconds=GATEWAY_RETENTION_SECONDS),
         }

@@ -108,6 +108,8 @@ class ClusterStatus:
     on_machines: Mapping[str, Tally]
     requests: Mapping[str, int]
     gateways: tuple[GatewayCount, ...]
+    static_agents: Mapping[str, int] = field(default_factory=dict)
+    """Connected agents that no scaler made, by what they do."""
 
 
 def read(runtime: Runtime) -> ClusterStatus:
@@ -136,6 +138,7 @@ def read(runtime: Runtime) -> ClusterStatus:
             gateways=tuple(
                 census.gateways(connection, fresh_seconds=windows.gateway_stale_seconds)
             ),
+            static_agents=census.static_agents(connection),
         )
 
 

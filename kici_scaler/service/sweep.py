@@ -18,7 +18,7 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import deliver, ending
+from kici_scaler.service import deliver, ending, static_agents
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
@@ -30,6 +30,7 @@ from kici_scaler.store import (
     observation,
     requests,
     settings,
+    static_jobs,
 )
 from kici_scaler.store import due as due_rows
 from kici_scaler.store.due import DueRow
@@ -70,12 +71,7 @@ def sweep(runtime: Runtime) -> Swept:
         gateways.forsake(connection)
         machines.mark_unreachable(connection, silent_seconds=windows.machine_stale_seconds)
         seen = _observe(connection, gap, windows)
-        rows = due_rows.pick(
-            connection,
-            most=BATCH,
-            first_pause=windows.hint_after_seconds,
-            machine_stale_seconds=windows.machine_stale_seconds,
-        )
+        rows = _pick(connection, windows)
         reached("sweep.picked")
         owed = deliver.look_for_due(connection, windows, most=BATCH)
         waiting = requests.any_waiting(connection)
@@ -85,6 +81,8 @@ def sweep(runtime: Runtime) -> Swept:
         ]
         verdicts = _brake(connection, verdicts, windows)
         effects, quarantined = _carry_out(connection, verdicts, windows)
+        static = static_agents.look_after(connection, windows, seen, most=BATCH)
+        effects += static.effects
         if any(row.due.state is SpawnState.RESERVED for row in rows):
             effects.append(
                 ending.give_back_reserved(
@@ -97,11 +95,22 @@ def sweep(runtime: Runtime) -> Swept:
     for each in effects:
         ending.announce(runtime, each)
     _hint(runtime, verdicts)
+    if static.told:
+        runtime.hints.wake_gateways(static.told)
     deliver.remind(runtime, owed)
     if waiting:
         runtime.hints.admit()
     ended = sum(len(each.ended) for each in effects)
-    return Swept(len(rows), ended, quarantined)
+    return Swept(len(rows) + static.looked_at, ended, quarantined)
+
+
+def _pick(connection: Connection, windows: Windows) -> list[DueRow]:
+    return due_rows.pick(
+        connection,
+        most=BATCH,
+        first_pause=windows.hint_after_seconds,
+        machine_stale_seconds=windows.machine_stale_seconds,
+    )
 
 
 def _observe(connection: Connection, gap: float | None, windows: Windows) -> Observation:
@@ -117,6 +126,7 @@ def _observe(connection: Connection, gap: float | None, windows: Windows) -> Obs
     if seen.gap_seconds > 0:
         shifted = observation.shift_clocks(connection, seen.gap_seconds)
         claims.shift(connection, seen.gap_seconds)
+        static_jobs.shift_clocks(connection, seen.gap_seconds)
         log.warning(
             "nobody watched for a while; every deadline was moved",
             seconds=int(seen.gap_seconds),

@@ -93,8 +93,13 @@ def agent_of_job(connection: Connection, job_id: str) -> str | None:
             SELECT agent_id FROM (
                 SELECT agent_id, 0 AS rank, reserved_at AS at FROM spawns WHERE job_id = :job
                 UNION ALL
+                SELECT static_agent, 0, clock_timestamp() FROM scale_requests
+                WHERE job_id = :job AND static_agent IS NOT NULL
+                UNION ALL
                 SELECT agent_id, 1, coalesce(adopted_at, updated_at) FROM outcomes
                 WHERE job_id = :job
+                UNION ALL
+                SELECT agent_id, 2, at FROM events WHERE job_id = :job AND agent_id IS NOT NULL
             ) AS known ORDER BY rank, at DESC LIMIT 1
         """),
         {"job": job_id},

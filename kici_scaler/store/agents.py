@@ -164,24 +164,16 @@ def disconnect(
                     due_count = 0
                 FROM left_behind l
                 WHERE s.agent_id = l.spawn_id AND s.state IN ('idle', 'busy')
+            ), static AS (
+                UPDATE scale_requests r SET static_due_count = 0,
+                    static_due_at = clock_timestamp() + make_interval(secs => :settle)
+                FROM left_behind l WHERE r.static_agent = l.agent_id AND l.spawn_id IS NULL
             )
             SELECT agent_id FROM left_behind
         """),
         {"rows": _as_connections(connections), "gateway": gateway, "settle": settle_seconds},
     )
     return frozenset(rows.scalars())
-
-
-def forget_static(connection: Connection, *, agent_id: str, connection_number: int) -> bool:
-    """Drop an agent that the scaler did not make once its connection ended."""
-    result = connection.execute(
-        sql("""
-            DELETE FROM agents WHERE agent_id = :id AND spawn_id IS NULL
-              AND connection_number = :number
-        """),
-        {"id": agent_id, "number": connection_number},
-    )
-    return result.rowcount == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +205,18 @@ _ERRANDS = """
         SELECT s.agent_id, s.state, s.job_id, s.run_id, s.destroy_reason, r.cancel_reason
         FROM scale_requests r JOIN spawns s ON s.job_id = r.job_id AND s.state = 'busy'
         WHERE r.cancel_reason IS NOT NULL AND r.finished_at IS NULL
+        UNION ALL
+        SELECT static_agent, CASE state WHEN 'running' THEN 'busy' ELSE 'idle' END, job_id,
+               run_id, NULL, cancel_reason
+        FROM scale_requests WHERE static_agent IS NOT NULL
+          AND (state = 'assigned' OR cancel_reason IS NOT NULL)
+        UNION ALL
+        SELECT agent_id, 'busy', stopping, NULL, NULL, 'the job is no longer this agent''s'
+        FROM agents WHERE spawn_id IS NULL AND stopping IS NOT NULL
     )
     SELECT a.agent_id, a.connection_number, o.state, o.job_id, o.run_id, o.cancel_reason,
            o.destroy_reason
-    FROM owed o JOIN agents a ON a.spawn_id = o.agent_id
+    FROM owed o JOIN agents a ON a.agent_id = o.agent_id
     WHERE a.gateway = :gateway AND a.unseen_since IS NULL
 """
 _ERRANDS_OF_ALL = sql(_ERRANDS)
@@ -268,6 +268,10 @@ def reassert(
                         THEN s.deadline_at END,
                     due_count = 0, adopter = :gateway
                 FROM mine WHERE s.agent_id = mine.agent_id AND s.state IN ('idle', 'busy')
+            ), static AS (
+                UPDATE scale_requests r SET static_due_at = static_deadline_at,
+                    static_due_count = 0
+                FROM mine WHERE r.static_agent = mine.agent_id
             )
             SELECT agent_id FROM mine
         """),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -37,11 +38,16 @@ class ApiKeyRow:
     last_used_at: datetime | None
     revoked_at: datetime | None
     is_valid: bool
+    labels: tuple[str, ...] | None = None
+    """Of scope agent: the labels its agents may have; None for any that is not derived."""
+    gate: tuple[str, ...] = ()
+    """Of scope agent: what a job must ask for by name to be served by its agents."""
 
 
 _COLUMNS = """
     id, name, scope, secret_hash, created_at, created_by, expires_at, last_used_at, revoked_at,
-    revoked_at IS NULL AND coalesce(expires_at > clock_timestamp(), true) AS is_valid
+    revoked_at IS NULL AND coalesce(expires_at > clock_timestamp(), true) AS is_valid,
+    labels, gate
 """
 
 
@@ -54,16 +60,24 @@ def insert(
     secret_hash: bytes,
     created_by: str,
     ttl_seconds: float | None = None,
+    labels: Sequence[str] | None = None,
+    gate: Sequence[str] = (),
 ) -> ApiKeyRow | None:
     """Store a new key; None when a live key has that name."""
     row = connection.execute(
-        sql(f"""
-            INSERT INTO api_keys (id, name, scope, secret_hash, created_by, expires_at)
+        sql(
+            f"""
+            INSERT INTO api_keys
+                (id, name, scope, secret_hash, created_by, expires_at, labels, gate)
             VALUES (:id, :name, :scope, :hash, :by,
-                    clock_timestamp() + make_interval(secs => CAST(:ttl AS double precision)))
+                    clock_timestamp() + make_interval(secs => CAST(:ttl AS double precision)),
+                    :labels, :gate)
             ON CONFLICT DO NOTHING
             RETURNING {_COLUMNS}
-        """),
+        """,
+            "labels",
+            "gate",
+        ),
         {
             "id": key_id,
             "name": name,
@@ -71,6 +85,8 @@ def insert(
             "hash": secret_hash,
             "by": created_by,
             "ttl": ttl_seconds,
+            "labels": None if labels is None else list(labels),
+            "gate": list(gate),
         },
     ).one_or_none()
     return None if row is None else _key(row)
@@ -131,4 +147,6 @@ def _key(row: Row[tuple[object, ...]]) -> ApiKeyRow:
     values = dict(row._mapping)
     values["scope"] = KeyScope(values["scope"])
     values["secret_hash"] = bytes(values["secret_hash"])
+    values["labels"] = None if values["labels"] is None else tuple(values["labels"])
+    values["gate"] = tuple(values["gate"])
     return ApiKeyRow(**values)

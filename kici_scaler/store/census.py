@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store import static_agents as static_rows
 from kici_scaler.store.bulk import sql
 
 
@@ -51,6 +53,12 @@ def requests(connection: Connection) -> dict[str, int]:
         """)
     )
     return {row.state: row.held for row in rows}
+
+
+def static_agents(connection: Connection) -> dict[str, int]:
+    """How many connected agents that no scaler made do what."""
+    found = static_rows.listed(connection)
+    return dict(Counter(each.state for each in found if each.unseen_since is None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,11 @@ def forsake(connection: Connection) -> int:
                 FROM gateways g
                 WHERE a.gateway = g.incarnation AND g.dead_at IS NOT NULL
                   AND a.unseen_since IS NULL AND a.spawn_id IS NULL
+                RETURNING a.agent_id
+            ), static_jobs AS (
+                UPDATE scale_requests r SET static_due_at = clock_timestamp(),
+                    static_due_count = 0
+                FROM lost_static l WHERE r.static_agent = l.agent_id
             )
             UPDATE spawns s SET due_at = clock_timestamp(), due_count = 0
             FROM lost WHERE s.agent_id = lost.spawn_id AND s.state IN ('idle', 'busy')

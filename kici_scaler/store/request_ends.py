@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from kici_scaler.domain.request import RequestState
 from kici_scaler.store.bulk import sql
 
-_ERASE = "sealed_payload = NULL, sealed_registry = NULL, finished_at = clock_timestamp()"
+_PART = "static_agent = NULL, static_deadline_at = NULL, static_due_at = NULL"
+_ERASE = f"sealed_payload = NULL, sealed_registry = NULL, finished_at = clock_timestamp(), {_PART}"
 
 
 def start_running(
@@ -39,7 +40,13 @@ def start_running(
                 WHERE s.agent_id = :agent AND s.job_id = :job AND r.job_id = s.job_id
                   AND s.state IN ('idle', 'busy') AND r.state IN ('assigned', 'running')
                   AND r.cancel_reason IS NULL
-                RETURNING s.job_id
+                RETURNING s.job_id, r.state = 'assigned' AS is_first, s.scaler, s.warm,
+                    r.enqueued_at, s.reserved_at, s.booting_at, s.idle_at, s.busy_at
+            ), timed AS (
+                INSERT INTO start_timings (scaler, warm, requested_at, reserved_at, spawned_at,
+                    registered_at, started_at)
+                SELECT scaler, warm, enqueued_at, reserved_at, booting_at, idle_at, busy_at
+                FROM taken WHERE is_first
             )
             UPDATE scale_requests r SET state = 'running'
             FROM taken WHERE r.job_id = taken.job_id
@@ -82,9 +89,9 @@ def bereave(connection: Connection, job_ids: Sequence[str], *, cause: str) -> li
     """
     rows = connection.execute(
         sql(
-            """
+            f"""
             UPDATE scale_requests r SET
-                state = next.state,
+                state = next.state, {_PART},
                 requeues = r.requeues + CASE WHEN next.state = 'waiting' THEN 1 ELSE 0 END,
                 last_provisioning_error = CASE
                     WHEN r.state = 'assigned' AND next.state <> 'cancelled' THEN :cause
@@ -151,6 +158,15 @@ def spawn_of(connection: Connection, job_id: str) -> str | None:
     ).scalar_one_or_none()
 
 
+# Without a named conflict: a job's second unique key would otherwise be an error in a race.
+_ENTOMB = sql("""
+    INSERT INTO scale_requests
+        (job_id, run_id, digest, state, labels, max_requeues, cancel_reason, finished_at)
+    VALUES (:job, '', '', 'cancelled', '{}', 0, :reason, clock_timestamp())
+    ON CONFLICT DO NOTHING
+""")
+
+
 def cancel(connection: Connection, *, job_id: str, reason: str) -> RequestState:
     """Cancel a request; returns its state after that.
 
@@ -158,12 +174,12 @@ def cancel(connection: Connection, *, job_id: str, reason: str) -> RequestState:
     cancelled. Waiting ones end at once; assigned and running ones are marked, and end
     with their spawn. What is over stays as it is.
     """
+    values = {"job": job_id, "reason": reason}
+    if connection.execute(_ENTOMB, values).rowcount:
+        return RequestState.CANCELLED
     state = connection.execute(
         sql("""
-            INSERT INTO scale_requests AS r
-                (job_id, run_id, digest, state, labels, max_requeues, cancel_reason, finished_at)
-            VALUES (:job, '', '', 'cancelled', '{}', 0, :reason, clock_timestamp())
-            ON CONFLICT (job_id) DO UPDATE SET
+            UPDATE scale_requests r SET
                 cancel_reason = CASE WHEN r.finished_at IS NULL
                     THEN coalesce(r.cancel_reason, :reason) ELSE r.cancel_reason END,
                 state = CASE WHEN r.state = 'waiting' THEN 'cancelled' ELSE r.state END,
@@ -175,9 +191,9 @@ def cancel(connection: Connection, *, job_id: str, reason: str) -> RequestState:
                                        ELSE r.sealed_registry END,
                 finished_at = CASE WHEN r.state = 'waiting' THEN clock_timestamp()
                                    ELSE r.finished_at END
-            RETURNING state
+            WHERE job_id = :job RETURNING state
         """),
-        {"job": job_id, "reason": reason},
+        values,
     ).scalar_one()
     return RequestState(state)
 

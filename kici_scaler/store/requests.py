@@ -46,7 +46,7 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """A request and the live spawn that stands for it, as a reader sees them."""
+    """A request and its live agent, as a reader sees them; one no scaler made has no scaler."""
 
     job_id: str
     run_id: str
@@ -80,8 +80,9 @@ _COLUMNS = """
     r.job_id, r.run_id, r.org, r.digest, r.state, r.labels, r.exclude, r.image, r.priority,
     r.requeues, r.routed_scaler, r.wait_code, r.wait_reason, r.last_provisioning_error,
     r.cancel_reason, r.result, r.enqueued_at, r.decided_at, r.finished_at,
-    s.agent_id, s.backend_type, s.scaler, s.machine_id, s.state AS spawn_state, s.revision_id,
-    s.owner
+    coalesce(s.agent_id, r.static_agent) AS agent_id, s.backend_type, s.scaler, s.machine_id,
+    coalesce(s.state, CASE WHEN r.static_agent IS NULL THEN NULL WHEN r.state = 'running'
+        THEN 'busy' ELSE 'idle' END) AS spawn_state, s.revision_id, s.owner
 """
 _JOINED = """
     scale_requests r LEFT JOIN spawns s
@@ -108,7 +109,7 @@ _INSERT = sql("""
         request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
         max_requeues, sealed_payload, sealed_registry, place)
     ORDER BY job_id
-    ON CONFLICT (job_id) DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING job_id
 """)
 

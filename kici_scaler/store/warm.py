@@ -189,9 +189,13 @@ def members(connection: Connection, *, agent_id: str | None = None) -> list[Memb
 
 
 def static_agents(connection: Connection) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Labels and gate of the connected agents that no scaler made."""
+    """Labels and gate of the connected agents that no scaler made and that have no job."""
     rows = connection.execute(
-        sql("SELECT labels, gate FROM agents WHERE spawn_id IS NULL AND unseen_since IS NULL")
+        sql("""
+            SELECT labels, gate FROM agents a
+            WHERE spawn_id IS NULL AND unseen_since IS NULL AND stopping IS NULL
+              AND NOT EXISTS (SELECT 1 FROM scale_requests r WHERE r.static_agent = a.agent_id)
+        """)
     )
     return [(tuple(row.labels), tuple(row.gate)) for row in rows]
 

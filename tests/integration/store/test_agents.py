@@ -83,13 +83,19 @@ def test_a_return_ends_the_absence_and_keeps_the_first_registration(rows: Rows) 
     assert row["labels"] == ["linux", "new"]
 
 
+def _register(connection: Connection, agent: str, number: int) -> bool:
+    """As a registration does: the spawn's lock first."""
+    agents.lock_spawn(connection, agent)
+    return _adopt(connection, agent, number=number)
+
+
 def test_of_many_connections_at_once_the_newest_wins(rows: Rows) -> None:
     for _ in range(10):
         agent = rows.spawn(S.BOOTING)
         with ThreadPoolExecutor(8) as pool:
             list(
                 pool.map(
-                    lambda number, agent=agent: rows.call(_adopt, agent, number=number),
+                    lambda number, agent=agent: rows.call(_register, agent, number),
                     [3, 7, 1, 8, 2, 6, 4, 5],
                 )
             )
@@ -158,14 +164,6 @@ def test_a_closed_connection_does_not_hurry_a_destroy(rows: Rows, state: SpawnSt
     before = rows.get("spawns", agent)["due_at"]
     assert rows.call(_disconnect, (agent, 1)) == {agent}
     assert rows.get("spawns", agent)["due_at"] == before
-
-
-def test_a_static_agent_is_forgotten_with_its_own_connection_only(rows: Rows) -> None:
-    rows.agent("static", spawn_id=None, number=3)
-    made = _connected(rows, number=3)
-    assert not rows.call(agents.forget_static, agent_id="static", connection_number=2)
-    assert not rows.call(agents.forget_static, agent_id=made, connection_number=3)
-    assert rows.call(agents.forget_static, agent_id="static", connection_number=3)
 
 
 def test_errands_are_what_connected_agents_are_owed(rows: Rows) -> None:

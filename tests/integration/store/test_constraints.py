@@ -52,6 +52,12 @@ def _api_key(
     )
 
 
+def _held_by_static(rows: Rows, *, state: str = "assigned", agent: str = "static-1") -> str:
+    return rows.request(
+        state=state, static_agent=agent, static_deadline_at="infinity", static_due_at="infinity"
+    )
+
+
 def _seen_by_nobody(rows: Rows) -> None:
     agent = rows.agent(rows.spawn(S.IDLE), gateway=None)
     rows.set("agents", agent, unseen_since=None)
@@ -95,6 +101,18 @@ ATTEMPTS: dict[str, Attempt] = {
     "scale_requests_pkey": lambda rows: (rows.request("job"), rows.request("job")),
     "scale_requests_state_check": lambda rows: rows.request(state="asleep"),
     "scale_requests_max_requeues_check": lambda rows: rows.request(max_requeues=-1),
+    "scale_requests_static_is_whole": lambda rows: rows.request(
+        state="assigned", static_agent="static-1"
+    ),
+    "scale_requests_static_has_job": lambda rows: _held_by_static(rows, state="waiting"),
+    "scale_requests_one_per_static_agent": lambda rows: (
+        _held_by_static(rows),
+        _held_by_static(rows, state="running"),
+    ),
+    "agents_static_only": lambda rows: (
+        rows.gateway(),
+        rows.agent(rows.spawn(S.IDLE), stopping="job"),
+    ),
     "spawns_pkey": lambda rows: (rows.spawn(agent="a"), rows.spawn(agent="a")),
     "spawns_state_check": lambda rows: rows.set("spawns", rows.spawn(), state="asleep"),
     "spawns_revision_id_fkey": lambda rows: rows.spawn(revision_id=999),
@@ -232,8 +250,10 @@ CONSTRAINTS = """
     WHERE indisunique AND indrelid::regclass::text = ANY(:tables)
 """
 
-BY_CONSTRUCTION = {"config_revisions_pkey", "events_pkey", "audit_pkey"}
-"""Keys that the database itself counts up, so no statement can repeat one."""
+BY_CONSTRUCTION = {
+    "config_revisions_pkey", "events_pkey", "audit_pkey", "scale_requests_by_spawn_key",
+}  # fmt: skip
+"""Keys that the database itself counts up, or that hold another key, so none can be repeated."""
 
 
 def test_every_constraint_has_an_attempt_against_it(rows: Rows) -> None:
@@ -251,6 +271,25 @@ def test_an_ending_spawn_does_not_stand_in_the_way_of_the_next(
     rows.spawn(state, job=job)
     rows.spawn(S.RESERVED, job=job)
     assert rows.count("spawns", "job_id = :job", job=job) == 3
+
+
+@pytest.mark.parametrize("state", [S.RESERVED, S.IDLE, S.BUSY])
+def test_a_job_of_a_static_agent_gets_no_spawn(rows: Rows, state: SpawnState) -> None:
+    job = _held_by_static(rows)
+    with pytest.raises(IntegrityError, match="spawns_job_id_fkey"):
+        rows.spawn(state, job=job)
+
+
+def test_a_job_with_a_live_spawn_gets_no_static_agent(rows: Rows) -> None:
+    job = rows.request(state="assigned")
+    spawn = rows.spawn(S.IDLE, job=job)
+    taken: dict[str, Any] = {
+        "static_agent": "static-1", "static_deadline_at": "infinity", "static_due_at": "infinity",
+    }  # fmt: skip
+    with pytest.raises(IntegrityError, match="spawns_job_id_fkey"):
+        rows.set("scale_requests", job, **taken)
+    rows.set("spawns", spawn, state="destroying", destroy_reason="shutdown", destroying_at="now")
+    rows.set("scale_requests", job, **taken)
 
 
 def test_a_warm_idle_agent_needs_not_be_looked_at(rows: Rows) -> None:
