@@ -26,7 +26,7 @@ def findings_of(
     """Ask the scaler's runtime and this machine; changes nothing."""
     yield from _programs(scaler, ambient)
     try:
-        with engines.for_options(scaler.options).connected(deadline) as connection:
+        with engines.looked_up(scaler.options).connected(deadline) as connection:
             yield _answers(scaler, connection)
             yield from _host(scaler)
             for label_set in scaler.label_sets:

@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
@@ -21,9 +22,12 @@ from workers.container.engine import Engine
 from workers.container.place import Place, place_of
 from workers.errors import NotDone
 
+REMIND_SECONDS = 3600.0
+"""How often it is noted that a runtime is wanted still."""
+
 
 class Engines:
-    """The runtimes of this machine; `folder` remembers them."""
+    """The runtimes of this machine; `folder` remembers them, and when each was last wanted."""
 
     def __init__(self, folder: Path, ambient: Mapping[str, str]) -> None:
         self._file = folder / "places.json"
@@ -37,48 +41,54 @@ class Engines:
         Raises:
             NotDone: there is none.
         """
+        engine = self.looked_up(options)
+        self._remember(engine.place)
+        return engine
+
+    def looked_up(self, options: Mapping[str, Any]) -> Engine:
+        """The same, not remembered: nothing of ours will be there because of this."""
         return self.at(place_of(options, self._ambient, is_usable_socket))
 
     def at(self, place: Place) -> Engine:
-        """The runtime at a place, remembered from now on."""
+        """The runtime at a place."""
         with self._lock:
-            if place not in self._engines:
-                self._remember(place)
-                self._engines[place] = Engine(place)
-            return self._engines[place]
+            return self._engines.setdefault(place, Engine(place))
 
     def all(self) -> tuple[Engine, ...]:
         """Every runtime that is remembered."""
         return tuple(map(self.at, self._read()))
 
-    def forget(self, place: Place) -> None:
-        """Ask that runtime no more: no scaler uses it, and it holds nothing of ours."""
-        with self._lock:
-            self._engines.pop(place, None)
-            self._write(lambda known: [each for each in known if each != place])
+    def forget(self, place: Place, *, unwanted_for: float = 0.0) -> None:
+        """Ask that runtime no more, unless some scaler wanted it in the last so many seconds."""
+        if self._read().get(place, 0.0) + unwanted_for <= time.time():
+            self._write(lambda known: known.pop(place, None))
 
     def _remember(self, place: Place) -> None:
-        if place not in self._read():
-            self._write(lambda known: [*known, place] if place not in known else known)
+        now = time.time()
+        if self._read().get(place, 0.0) + REMIND_SECONDS < now:
+            self._write(lambda known: known.update({place: now}))
 
-    def _read(self) -> list[Place]:
+    def _read(self) -> dict[Place, float]:
+        """When each was last wanted, in epoch seconds."""
         try:
             said = json.loads(self._file.read_text())
-            places = [Place.from_json(each) for each in said]
+            found = [(Place.from_json(each), float(each["wanted_at"])) for each in said]
         except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotDone(f"{self._file} cannot be read: {error}") from error
-        return [each for each in places if each is not None]
+        return {place: wanted_at for place, wanted_at in found if place is not None}
 
-    def _write(self, change: Callable[[list[Place]], list[Place]]) -> None:
+    def _write(self, change: Callable[[dict[Place, float]], object]) -> None:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(self._file.with_suffix(".lock"), timeout=10):
-                text = json.dumps([each.as_json() for each in change(self._read())])
+                known = self._read()
+                change(known)
+                said = [{**place.as_json(), "wanted_at": at} for place, at in known.items()]
                 handle, temporary = tempfile.mkstemp(prefix=".places-", dir=self._file.parent)
                 with os.fdopen(handle, "w") as file:
-                    file.write(text)
+                    file.write(json.dumps(said))
                 Path(temporary).replace(self._file)
         except OSError as error:
             raise NotDone(f"{self._file} cannot be written: {error}") from error

@@ -11,6 +11,7 @@ from workers.container.engine import Connection
 from workers.container.known import Engines
 from workers.container.marks import JOB, POLICY, RUN, SCALER, owner_in, token_in
 from workers.container.place import Place
+from workers.container.records import KEPT_SECONDS
 from workers.container.seen import Listed
 from workers.container.tools import Tools
 from workers.contract import Deadline, FoundCompute
@@ -55,6 +56,7 @@ class Stock:
                     found += self._at(connection)
             except BackendError as error:
                 problems.append(error)
+                self._forget_if_past(engine.place)
         if problems:
             said = "; ".join(map(str, problems))
             raise PartlyListed(said, hint=problems[0].hint, found=found)
@@ -66,9 +68,17 @@ class Stock:
         agents = [each for each in listed if owner_in(each.marks) is not None]
         self._restore_rules(connection, [each for each in agents if POLICY in each.marks])
         place = connection.place
-        if not listed and self._in_use is not None and place not in self._in_use:
+        if not listed and not self._is_used(place):
             self._engines.forget(place)
         return [self._as_found(each, place) for each in agents]
+
+    def _is_used(self, place: Place) -> bool:
+        return self._in_use is None or place in self._in_use
+
+    def _forget_if_past(self, place: Place) -> None:
+        """A runtime that is gone for good must not make every inventory a part for ever."""
+        if not self._is_used(place):
+            self._engines.forget(place, unwanted_for=KEPT_SECONDS)
 
     def _restore_rules(self, connection: Connection, isolated: Sequence[Listed]) -> None:
         try:

@@ -1,0 +1,176 @@
+"""A runtime's socket behind which requests fail, hang, or cost their sender its life."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import signal
+import socket
+import socketserver
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from threading import Lock
+
+from tests.support.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How likely each fault is, for each request; the rest goes through."""
+
+    refused: float = 0.02
+    """An error, and nothing was done."""
+    lost: float = 0.02
+    """It was done, and the answer is an error or a broken connection."""
+    slow: float = 0.01
+    """It is done after a while, which may be after its sender gave up."""
+    slow_seconds: tuple[float, float] = (1.0, 9.0)
+    killed_before: float = 0.025
+    """Its sender is killed, and nothing was done."""
+    killed_after: float = 0.025
+    """Its sender is killed, and it was done."""
+
+
+@contextmanager
+def faulty(socket_path: Path, to: Path, seed: int, faults: Faults) -> Iterator[None]:
+    """Serve `socket_path` in a process of its own, in front of the runtime at `to`."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _serve(socket_path, to, random.Random(seed), faults)
+        finally:
+            os._exit(1)
+    try:
+        eventually(socket_path.is_socket)
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        socket_path.unlink(missing_ok=True)
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class _Upstream(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=120)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> None:
+    lock = Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+        def handle_one_request(self) -> None:
+            with suppress(ConnectionError):
+                super().handle_one_request()
+
+        def _handle(self) -> None:
+            body = self._body()
+            with lock:
+                fault, point = dice.random(), dice.random()
+            for kind in ("refused", "lost", "slow", "killed_before", "killed_after"):
+                fault -= getattr(faults, kind)
+                if fault < 0:
+                    getattr(self, f"_{kind}")(body, point)
+                    return
+            self._answer(*self._ask(body))
+
+        def __getattr__(self, name: str) -> object:
+            """Whatever the method, it is handled alike."""
+            if name.startswith("do_"):
+                return self._handle
+            raise AttributeError(name)
+
+        def _refused(self, _body: bytes, point: float) -> None:
+            if point < 0.5:
+                self._hang_up()
+            else:
+                self._answer(500, [], b'{"message": "injected: not done"}')
+
+        def _lost(self, body: bytes, point: float) -> None:
+            self._ask(body)
+            if point < 0.5:
+                self._hang_up()
+            else:
+                self._answer(500, [], b'{"message": "injected: done"}')
+
+        def _slow(self, body: bytes, point: float) -> None:
+            time.sleep(faults.slow_seconds[point < 0.5])
+            self._answer(*self._ask(body))
+
+        def _killed_before(self, _body: bytes, _point: float) -> None:
+            self._kill_sender()
+            self._hang_up()
+
+        def _killed_after(self, body: bytes, point: float) -> None:
+            if point < 0.5:
+                self._kill_sender()
+                self._ask(body)
+            else:
+                self._ask(body)
+                self._kill_sender()
+            self._hang_up()
+
+        def _kill_sender(self) -> None:
+            size = struct.calcsize("3i")
+            said = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            with suppress(ProcessLookupError):
+                os.kill(struct.unpack("3i", said)[0], signal.SIGKILL)
+
+        def _hang_up(self) -> None:
+            self.close_connection = True
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            pieces = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+
+        def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+            kept = {
+                key: value
+                for key, value in self.headers.items()
+                if key.lower() not in ("transfer-encoding", "content-length", "connection")
+            }
+            upstream = _Upstream(to)
+            upstream.request(self.command, self.path, body, kept)
+            answer = upstream.getresponse()
+            content = answer.read()
+            upstream.close()
+            return answer.status, answer.getheaders(), content
+
+        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+            self.send_response_only(status)
+            for key, value in headers:
+                if key.lower() not in ("transfer-encoding", "content-length", "connection"):
+                    self.send_header(key, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+    with _Server(str(socket_path), Handler) as server:
+        server.serve_forever()
