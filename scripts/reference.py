@@ -21,6 +21,7 @@ from typer.cli import get_docs_for_click
 from config.settings import Settings
 from kici_scaler.cli.main import app
 from kici_scaler.errors import ExitCode
+from kici_scaler.metrics import METRICS
 from kici_scaler.scalers_file.reference import scaler_file_page
 from kici_scaler.scalers_file.schema import schema_text
 
@@ -35,6 +36,7 @@ def pages() -> dict[str, str]:
     """The text of each page by its file name in `docs/reference`."""
     return {
         "cli.md": command_line_page(),
+        "metrics.md": metrics_page(),
         "scaler-file.md": scaler_file_page(),
         "settings.md": settings_page(),
     }
@@ -89,6 +91,27 @@ def settings_page() -> str:
         "",
         "| variable | takes | default | is |",
         "| --- | --- | --- | --- |",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def metrics_page() -> str:
+    """One row a metric: its kind, its labels, what it says, where its values come from."""
+    rows = [
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{name}`' for name in each.labels)} "
+        f"| {_cell(each.about)} | {each.carried} |"
+        for each in METRICS
+    ]
+    head = [
+        "# Metrics",
+        "",
+        "What every gateway tells at `/metrics`, in Prometheus' text format, to whoever shows a",
+        "dispatcher's or an operator's key. All but those named `kici_gateway_` are of the whole",
+        "cluster and the same at each gateway, so scrape one of them, or take the largest value.",
+        "Counters survive every restart; see the last column for what they may miss.",
+        "",
+        "| metric | kind | labels | says | its values are |",
+        "| --- | --- | --- | --- | --- |",
     ]
     return "\n".join([*head, *rows]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Forgetting: rows past their retention go, in one short transaction."""
+"""Forgetting: rows past their retention go and counts are folded, in one short transaction."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     claims,
+    counts,
     delivery_views,
     duties,
     events,
@@ -31,6 +32,7 @@ def forget(runtime: Runtime) -> Mapping[str, int] | None:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
             return None
         windows = settings.windows(connection)
+        counts.fold(connection)
         return {
             "outcomes": outcomes.purge(connection, older_seconds=windows.outcome_retention_seconds),
             "requests": request_ends.purge(
