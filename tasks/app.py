@@ -86,10 +86,21 @@ def _open_worker(**_: object) -> None:
     try:
         if process.worker_kind() != CONTROL_KIND:
             process.open_host()
+            process.bookkeeper()
     except KiciError as error:
         log.critical("worker cannot serve", error=str(error), hint=error.hint)
         raise SystemExit(error.exit_code) from error
     _say_ready()
+
+
+@signals.worker_process_init.connect
+def _open_process(**_: object) -> None:
+    process.bookkeeper()
+
+
+@signals.worker_process_shutdown.connect
+def _close_process(**_: object) -> None:
+    process.close()
 
 
 @signals.beat_init.connect
@@ -102,6 +113,7 @@ def _beat_is_ready(**_: object) -> None:
 def _close_worker(**_: object) -> None:
     if process.worker_kind() != CONTROL_KIND and process.host.cache_info().currsize:
         process.host().close()
+        process.close()
 
 
 def _say_ready() -> None:

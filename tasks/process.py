@@ -20,6 +20,7 @@ from kici_scaler.broker.event_stream import EventStream
 from kici_scaler.broker.hints import CeleryHints, sender, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.domain.scalers import BackendType
+from kici_scaler.service.bookkeeper import Bookkeeper
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import DatabaseUnreachable, make_engine
 from workers.event.host import EventHost
@@ -63,6 +64,18 @@ def runtime() -> Runtime:
     """The runtime of this process."""
     kind = worker_kind()
     return build_runtime(kind, pool_size=2 if kind == CONTROL_KIND else 20)
+
+
+@lru_cache(maxsize=1)
+def bookkeeper() -> Bookkeeper:
+    """Stores what this process counts; runs from the first call on."""
+    return Bookkeeper(runtime().engine).__enter__()
+
+
+def close() -> None:
+    """The last thing this process does."""
+    if bookkeeper.cache_info().currsize:
+        bookkeeper().__exit__()
 
 
 def clear_mark(task: str, queue: str) -> None:

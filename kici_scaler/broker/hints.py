@@ -8,7 +8,7 @@ before it reads rows, so a row committed after that is hinted again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import redis
@@ -92,7 +92,8 @@ class CeleryHints:
 
     def admit(self, *, soon: bool = False) -> None:
         """One admission pass; `soon` waits a moment for more freed capacity."""
-        self._pass(task_names.ADMIT_WAITING, ADMIT, soon)
+        trigger = {"trigger": "hook" if soon else "sweep"}
+        self._pass(task_names.ADMIT_WAITING, ADMIT, soon, trigger)
 
     def fill(self, *, soon: bool = False) -> None:
         """One pass over the warm pools; `soon` waits a moment for more to do."""
@@ -114,8 +115,11 @@ class CeleryHints:
         except redis.RedisError as error:
             log.info("hint mark not cleared; it lapses", hint=task, error=str(error))
 
-    def _pass(self, task: str, queue: str, soon: bool) -> None:
-        self._send_once(task, queue, {}, countdown=DEBOUNCE_MILLIS / 1000 if soon else None)
+    def _pass(
+        self, task: str, queue: str, soon: bool, kwargs: Mapping[str, object] | None = None
+    ) -> None:
+        pause = DEBOUNCE_MILLIS / 1000 if soon else None
+        self._send_once(task, queue, dict(kwargs or {}), countdown=pause)
 
     def _send_once(
         self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None

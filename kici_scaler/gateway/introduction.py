@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from kici_scaler import metrics
 from kici_scaler.agent.codec import to_plain
 from kici_scaler.agent.protocol import (
     PROTOCOL_VERSION,
@@ -165,6 +166,7 @@ async def _register(gateway: Gateway, said: Register, *, may_return: bool) -> We
             register.register, gateway.runtime, gateway.incarnation, hello
         )
     except TRANSIENT as error:
+        metrics.count(metrics.declared.ADOPTION_LOOKUP_FAILURES)
         log.warning("registration not decided", agent=said.agent_id, error=str(error))
         if isinstance(error, CommitUnknown):
             _take_back(gateway, said)

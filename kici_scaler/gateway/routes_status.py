@@ -16,7 +16,7 @@ from kici_scaler.gateway.models_routing import CanServeView
 from kici_scaler.gateway.models_status import CapacityView, StatusView
 from kici_scaler.gateway.wanted import WantedJob
 from kici_scaler.gateway.wiring import TheGateway
-from kici_scaler.service import status
+from kici_scaler.service import figures, status
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import events
 from kici_scaler.store.engine import transaction
@@ -33,7 +33,7 @@ metrics_router = APIRouter(tags=["cluster"])
 @metrics_router.get("/metrics", response_class=Response)
 async def scrape(gateway: TheGateway, _: AsDispatcher) -> Response:
     """Figures in Prometheus' text format."""
-    found = await gateway.threads.http(status.read, gateway.runtime)
+    found = await gateway.threads.http(figures.read, gateway.runtime)
     return Response(metrics.exposition(gateway, found), media_type=CONTENT_TYPE_LATEST)
 
 

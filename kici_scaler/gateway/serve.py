@@ -28,6 +28,7 @@ from kici_scaler.gateway.life import Life
 from kici_scaler.gateway.scaler_files import ScalerFiles, reload_on_hangup
 from kici_scaler.gateway.threads import DATABASE_SESSIONS
 from kici_scaler.sealing import SealingKeys, load_keys
+from kici_scaler.service.bookkeeper import Bookkeeper
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store import migrate
 from kici_scaler.store.engine import make_engine
@@ -66,7 +67,8 @@ def serve(settings: Settings) -> None:
         runtime = _runtime(settings)
         stream = LogStream(open_client(settings.redis_url.get_secret_value()))
         try:
-            asyncio.run(_serve(settings, runtime, keys, stream, listener))
+            with Bookkeeper(runtime.engine):
+                asyncio.run(_serve(settings, runtime, keys, stream, listener))
         finally:
             runtime.engine.dispose()
 

@@ -30,7 +30,7 @@ from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
 from kici_scaler.domain.static_agents import Offer
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import revisions, warm_pools, warm_serving
+from kici_scaler.service import counting, refusing, revisions, warm_pools, warm_serving
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
@@ -94,6 +94,7 @@ class Moment:
         return self.live.windows
 
 
+@counting.lock_failures()
 def run_pass(runtime: Runtime) -> Pass:
     """Decide what waits.
 
@@ -170,7 +171,7 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
         )
     if admits:
         _reserve(moment, admits)
-    is_news = _write_reasons(connection, refused)
+    is_news = refusing.leave_waiting(connection, refused)
     reached("admit.reserved")
     return Pass(
         admits=tuple(admits),
@@ -268,32 +269,3 @@ def _restraints(states: Mapping[str, ScalerStateRow], windows: Windows) -> dict[
                 name, row.backoff_seconds, row.failure_streak, int(windows.failure_limit)
             )
     return restraints
-
-
-def _write_reasons(connection: Connection, refused: Sequence[Refuse]) -> bool:
-    """Only what changed is written, so a long queue costs nothing while nothing changes.
-
-    Returns whether anything did.
-    """
-    standings = [
-        request_rows.Standing(
-            each.request.job_id,
-            each.code,
-            each.reason,
-            each.scaler,
-            over=not each.request.may_wait,
-        )
-        for each in refused
-        if not each.request.may_wait or _differs(each, each.request)
-    ]
-    if standings:
-        request_rows.record_reasons(connection, standings)
-    return bool(standings)
-
-
-def _differs(refuse: Refuse, request: Waiting) -> bool:
-    return (refuse.code, refuse.reason, refuse.scaler) != (
-        request.wait_code,
-        request.wait_reason,
-        request.routed_scaler,
-    )

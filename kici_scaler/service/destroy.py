@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.metrics import declared
 from kici_scaler.service import revisions
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import endings, settings, warm_books
+from kici_scaler.store import counts, endings, settings, warm_books
+from kici_scaler.store.counts import Count
 from kici_scaler.store.endings import TakenDestroy
 from kici_scaler.store.engine import transaction
 
@@ -53,6 +55,8 @@ def take(
             most=most,
             lease_seconds=windows.lease_seconds,
         )
+        expired = Count(declared.LEASES_EXPIRED, (backend_type, "destroy"))
+        counts.add(connection, [expired for row in rows if row.lapsed])
         orders = []
         for row in rows:
             scaler = revisions.scaler_of(connection, row.revision_id, row.scaler)

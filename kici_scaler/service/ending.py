@@ -15,11 +15,13 @@ from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
+from kici_scaler.metrics import declared
 from kici_scaler.service import teardown
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     agents,
+    counts,
     endings,
     events,
     outcomes,
@@ -28,6 +30,7 @@ from kici_scaler.store import (
     tokens,
     warm_books,
 )
+from kici_scaler.store.counts import Count
 from kici_scaler.store.endings import Ended
 from kici_scaler.store.events import EventType, NewEvent
 
@@ -88,7 +91,7 @@ def end(
         _revoke(connection, begun, reason, windows)
     requeued = _part_with_jobs(connection, ended, why)
     if failed:
-        _tell_of_failure(connection, ended, why)
+        _tell_of_failure(connection, ended, reason, why)
     if counts_against_scaler:
         _count_failures(connection, ended, windows)
     return Effects(
@@ -100,11 +103,23 @@ def end(
     )
 
 
-def _tell_of_failure(connection: Connection, ended: Sequence[Ended], why: str) -> None:
+def _tell_of_failure(
+    connection: Connection, ended: Sequence[Ended], reason: DestroyReason, why: str
+) -> None:
     events.record(
         connection,
         [NewEvent(EventType.FAILED, e.agent_id, e.job_id, e.run_id, why) for e in ended],
     )
+    failures = [
+        Count(declared.SPAWN_FAILURES, (e.backend_type, str(e.job_id is not None).lower()))
+        for e in ended
+    ]
+    timeouts = [
+        Count(declared.PROVISION_TIMEOUTS, (e.scaler,))
+        for e in ended
+        if e.backend_type == BackendType.EVENT and reason is DestroyReason.SPAWN_TIMEOUT
+    ]
+    counts.add(connection, [*failures, *timeouts])
 
 
 def _count_failures(connection: Connection, ended: Sequence[Ended], windows: Windows) -> None:

@@ -25,7 +25,7 @@ from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import Conflict, InvalidInput
 from kici_scaler.scalers_file import LoadedFile, load, load_document
-from kici_scaler.service import admit, ending, handover, revisions
+from kici_scaler.service import admit, counting, ending, handover, revisions
 from kici_scaler.service.handover import HandedOver
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
@@ -98,7 +98,8 @@ def read(engine: Engine, path: Path, directory: Path | None = None) -> Candidate
     """
     with transaction(engine) as connection:
         expected = revision_rows.active_id(connection)
-    return Candidate.of(load(path, directory), str(path), expected)
+    with counting.reload_result(only_failure=True):
+        return Candidate.of(load(path, directory), str(path), expected)
 
 
 def of_document(engine: Engine, document: Mapping[str, object], source: str) -> Candidate:
@@ -109,7 +110,8 @@ def of_document(engine: Engine, document: Mapping[str, object], source: str) -> 
     """
     with transaction(engine) as connection:
         expected = revision_rows.active_id(connection)
-    return Candidate.of(load_document(document, source), source, expected)
+    with counting.reload_result(only_failure=True):
+        return Candidate.of(load_document(document, source), source, expected)
 
 
 def history(engine: Engine, limit: int = 50) -> list[RevisionRow]:
@@ -162,16 +164,8 @@ def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
         Contended: the section was never free, or others' locks stood in the way; nothing changed.
         CommitUnknown: look at the active revision; reloading the same again is safe.
     """
-    give_up = time.monotonic() + SECTION_SECONDS
-    while True:
-        try:
-            with transaction(runtime.engine) as connection:
-                done, handed_over = _apply(connection, runtime.owner, candidate, author)
-                reached("reload.prepared")
-            break
-        except Contended:
-            if time.monotonic() > give_up:
-                raise
+    with counting.reload_result():
+        done, handed_over = _apply_in_turn(runtime, candidate, author)
     reached("reload.committed")
     if handed_over is not None:
         for each in handed_over.effects:
@@ -180,6 +174,22 @@ def apply(runtime: Runtime, candidate: Candidate, *, author: str) -> Reloaded:
         runtime.hints.admit()
         runtime.hints.fill()
     return done
+
+
+def _apply_in_turn(
+    runtime: Runtime, candidate: Candidate, author: str
+) -> tuple[Reloaded, HandedOver | None]:
+    give_up = time.monotonic() + SECTION_SECONDS
+    while True:
+        try:
+            with transaction(runtime.engine) as connection:
+                done = _apply(connection, runtime.owner, candidate, author)
+                reached("reload.prepared")
+        except Contended:
+            if time.monotonic() > give_up:
+                raise
+        else:
+            return done
 
 
 def _apply(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, Result, WaitCode
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, ending, static_agents
+from kici_scaler.service import admit, counting, ending, static_agents
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import request_ends, section, settings, static_jobs
@@ -87,7 +87,7 @@ def _store_and_try(runtime: Runtime, rows: Sequence[NewRequest]) -> bool:
 def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:
     """Wait for the section; whoever held it has often decided these too."""
     try:
-        with transaction(runtime.engine) as connection:
+        with counting.lock_failures(), transaction(runtime.engine) as connection:
             section.bound_waits(connection, admit.PASS_SECONDS)
             section.enter(connection)
             if not _any_undecided(connection, job_ids):

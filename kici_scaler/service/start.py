@@ -20,10 +20,12 @@ from sqlalchemy import Connection
 from kici_scaler.domain.scalers import Cap, LabelSet, Scaler
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
+from kici_scaler.metrics import declared
 from kici_scaler.service import ending, revisions
 from kici_scaler.service.ports import Place
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import events, machines, request_ends, settings, starts, tokens
+from kici_scaler.store import counts, events, machines, request_ends, settings, starts, tokens
+from kici_scaler.store.counts import Count
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 from kici_scaler.store.starts import TakenStart
@@ -68,6 +70,8 @@ def take(
             lease_seconds=windows.lease_seconds,
         )
         left_some = starts.any_reserved(connection, kind=backend_type, machine_id=machine_id)
+        expired = Count(declared.LEASES_EXPIRED, (backend_type, "start"))
+        counts.add(connection, [expired for row in taken if row.lapsed])
         minted = [tokens.mint(row.agent_id, row.agent_labels) for row in taken]
         if minted:
             tokens.store(connection, minted, ttl_seconds=windows.agent_token_ttl_seconds)

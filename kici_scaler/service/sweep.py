@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from kici_scaler import metrics
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
@@ -153,6 +154,7 @@ def _brake(
         if brake(each.registered, each.absent, windows)
     }
     for scaler in sorted(braked):
+        metrics.count(metrics.declared.ABSENCE_BRAKE, scaler)
         log.error(
             "too many agents absent at once; none is condemned",
             scaler=scaler,

@@ -146,11 +146,13 @@ class TakenDestroy:
     ref: Mapping[str, str] | None
     job_id: str | None
     run_id: str | None
+    lapsed: bool = False
+    """Somebody else's lease on it ran out."""
 
 
 _TAKE = """
     WITH chosen AS (
-        SELECT agent_id FROM spawns
+        SELECT agent_id, lease_holder IS NOT NULL AS lapsed FROM spawns
         WHERE {here} AND backend_type = :kind AND state IN ('destroying', 'quarantined')
           AND (lease_expires_at IS NULL OR lease_expires_at < clock_timestamp())
           AND (retry_at IS NULL OR retry_at <= clock_timestamp())
@@ -164,7 +166,7 @@ _TAKE = """
     FROM chosen WHERE s.agent_id = chosen.agent_id
     RETURNING s.agent_id, s.lease_token AS token, s.scaler, s.backend_type, s.machine_id, s.pool,
         s.revision_id, s.label_set_index, s.label_set, s.targets, s.destroy_reason AS reason,
-        s.backend_ref AS ref, s.job_id, s.run_id
+        s.backend_ref AS ref, s.job_id, s.run_id, chosen.lapsed
 """
 
 

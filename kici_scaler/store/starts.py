@@ -40,6 +40,8 @@ class TakenStart:
     sealed_registry: Mapping[str, object] | None = field(repr=False)
     seconds_left: float
     attempts: int
+    lapsed: bool = False
+    """Its former holder let its lease run out."""
 
 
 _TAKE = """
@@ -51,12 +53,12 @@ _TAKE = """
                row_number() OVER (PARTITION BY scaler ORDER BY reserved_at, agent_id) AS place
         FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'
     ), chosen AS (
-        (SELECT agent_id, 1 AS turn, reserved_at FROM spawns
+        (SELECT agent_id, 1 AS turn, reserved_at, lease_holder IS NOT NULL AS lapsed FROM spawns
          WHERE {here} AND backend_type = :kind AND state = 'spawning'
            AND coalesce(lease_expires_at, retry_at, '-infinity') < clock_timestamp()
            AND deadline_at > clock_timestamp())
         UNION ALL
-        (SELECT ready.agent_id, 2, reserved_at FROM ready LEFT JOIN in_flight USING (scaler)
+        (SELECT ready.agent_id, 2, reserved_at, false FROM ready LEFT JOIN in_flight USING (scaler)
          WHERE place <= spawn_slots - coalesce(in_flight.n, 0))
         ORDER BY turn, reserved_at, agent_id LIMIT :most
     )
@@ -78,7 +80,8 @@ _TAKE = """
         (SELECT q.image FROM scale_requests q WHERE q.job_id = s.job_id) AS image,
         (SELECT q.sealed_registry FROM scale_requests q WHERE q.job_id = s.job_id)
             AS sealed_registry,
-        extract(epoch FROM s.deadline_at - clock_timestamp()) AS seconds_left, s.attempts
+        extract(epoch FROM s.deadline_at - clock_timestamp()) AS seconds_left, s.attempts,
+        chosen.lapsed
 """
 
 
