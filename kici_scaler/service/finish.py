@@ -99,15 +99,17 @@ def finish(
         )
         if not done and job_id not in requests.find(connection, [job_id]):
             return False
-        effects = ending.end(
-            connection,
-            [agent_id],
-            states=(SpawnState.BUSY,),
-            reason=DestroyReason.JOB_COMPLETE,
-            why="",
-            windows=settings.windows(connection),
-            log_tail=log_tail,
-        )
+        effects = ending.Effects()
+        if is_its_own:
+            effects = ending.end(
+                connection,
+                [agent_id],
+                states=(SpawnState.BUSY,),
+                reason=DestroyReason.JOB_COMPLETE,
+                why="",
+                windows=settings.windows(connection),
+                log_tail=log_tail,
+            )
         if done:
             events.record(
                 connection,

@@ -1,7 +1,8 @@
-"""Forgetting: rows past their retention go and counts are folded, in one short transaction."""
+"""Forgetting: rows past their retention go and counts are folded, in short transactions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from kici_scaler.service.runtime import Runtime
@@ -19,11 +20,14 @@ from kici_scaler.store import (
     static_agents,
     tokens,
 )
+from kici_scaler.store.bulk import MOST_AT_ONCE
 from kici_scaler.store.engine import transaction
 
 DUTY = "retention"
 INTERVAL_SECONDS = 60.0
 GATEWAY_RETENTION_SECONDS = 86_400.0
+MOST_ROUNDS = 40
+"""Of one tick; what is left then waits for the next."""
 
 
 def forget(runtime: Runtime) -> Mapping[str, int] | None:
@@ -31,6 +35,17 @@ def forget(runtime: Runtime) -> Mapping[str, int] | None:
     with transaction(runtime.engine) as connection:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
             return None
+    forgotten: Counter[str] = Counter()
+    for _ in range(MOST_ROUNDS):
+        some = _forget_some(runtime)
+        forgotten.update(some)
+        if max(some.values()) < MOST_AT_ONCE:
+            break
+    return dict(forgotten)
+
+
+def _forget_some(runtime: Runtime) -> dict[str, int]:
+    with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
         counts.fold(connection)
         return {

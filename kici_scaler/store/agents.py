@@ -109,7 +109,8 @@ def connect_spawn(
     """Move a spawn on its agent's (re)connection and stamp the adopter.
 
     Before registration it becomes idle; with a job its offer must then be accepted in
-    time. An idle or busy one keeps its state and gets its ordinary deadline back.
+    time, however often it comes and goes. An idle or busy one keeps its state and gets its
+    ordinary deadline back.
     """
     state = connection.execute(
         sql("""
@@ -119,10 +120,12 @@ def connect_spawn(
                 deadline_at = CASE
                     WHEN state = 'busy' THEN deadline_at
                     WHEN job_id IS NULL THEN NULL
+                    WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
                     ELSE clock_timestamp() + make_interval(secs => :offer) END,
                 due_at = CASE
                     WHEN state = 'busy' THEN deadline_at
                     WHEN job_id IS NULL THEN NULL
+                    WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
                     ELSE clock_timestamp() + make_interval(secs => :offer) END,
                 due_count = 0,
                 state = CASE WHEN state IN ('spawning', 'booting') THEN 'idle' ELSE state END

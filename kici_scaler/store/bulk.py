@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
+MOST_AT_ONCE = 5_000
+"""Rows that one statement deletes; a backlog goes in many of them, each well within its time."""
+
 
 class DataclassInstance(Protocol):
     """Any dataclass."""

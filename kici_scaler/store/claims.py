@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import as_rows, sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, as_rows, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +169,13 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget claims past their retention whose agent has no live row."""
     result = connection.execute(
         sql("""
-            DELETE FROM claims c
-            WHERE coalesce(expires_at, created_at)
-                  < clock_timestamp() - make_interval(secs => :older)
-              AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = c.agent_id)
+            DELETE FROM claims WHERE code_hash = ANY(ARRAY(
+                SELECT code_hash FROM claims c
+                WHERE coalesce(expires_at, created_at)
+                      < clock_timestamp() - make_interval(secs => :older)
+                  AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = c.agent_id)
+                LIMIT :most))
         """),
-        {"older": older_seconds},
+        {"older": older_seconds, "most": MOST_AT_ONCE},
     )
     return result.rowcount

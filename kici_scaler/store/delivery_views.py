@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from kici_scaler.domain.delivery import DeliveryKind, DeliveryState
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, sql
 from kici_scaler.store.deliveries import TakenDelivery, taken_of
 
 
@@ -168,12 +168,14 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     """
     result = connection.execute(
         sql("""
-            DELETE FROM event_deliveries d
-            WHERE d.created_at < clock_timestamp() - make_interval(secs => :older)
-              AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = d.agent_id)
-              AND (d.closed_at < clock_timestamp() - make_interval(secs => :older)
-                   OR NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.agent_id = d.agent_id))
+            DELETE FROM event_deliveries WHERE id = ANY(ARRAY(
+                SELECT id FROM event_deliveries d
+                WHERE d.created_at < clock_timestamp() - make_interval(secs => :older)
+                  AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = d.agent_id)
+                  AND (d.closed_at < clock_timestamp() - make_interval(secs => :older)
+                       OR NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.agent_id = d.agent_id))
+                LIMIT :most))
         """),
-        {"older": older_seconds},
+        {"older": older_seconds, "most": MOST_AT_ONCE},
     )
     return result.rowcount

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import records, sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, records, sql
 
 _MARKS = 0x4B45
 """The upper bits of the advisory locks that mark open writers."""
@@ -129,10 +129,12 @@ def _settled(connection: Connection) -> int:
 def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget events past their retention."""
     result = connection.execute(
-        sql(
-            "DELETE FROM events"
-            " WHERE at < (SELECT clock_timestamp() - make_interval(secs => :older))"
-        ),
-        {"older": older_seconds},
+        sql("""
+            DELETE FROM events WHERE id = ANY(ARRAY(
+                SELECT id FROM events
+                WHERE at < (SELECT clock_timestamp() - make_interval(secs => :older))
+                ORDER BY at LIMIT :most))
+        """),
+        {"older": older_seconds, "most": MOST_AT_ONCE},
     )
     return result.rowcount

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping
 
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,13 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget outcomes past their retention whose agent has no live row."""
     result = connection.execute(
         sql("""
-            DELETE FROM outcomes o
-            WHERE updated_at < (SELECT clock_timestamp() - make_interval(secs => :older))
-              AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = o.agent_id)
+            DELETE FROM outcomes WHERE agent_id = ANY(ARRAY(
+                SELECT agent_id FROM outcomes o
+                WHERE updated_at < (SELECT clock_timestamp() - make_interval(secs => :older))
+                  AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = o.agent_id)
+                ORDER BY updated_at LIMIT :most))
         """),
-        {"older": older_seconds},
+        {"older": older_seconds, "most": MOST_AT_ONCE},
     )
     return result.rowcount
 

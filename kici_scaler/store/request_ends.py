@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.domain.request import RequestState
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, sql
 
 _PART = "static_agent = NULL, static_deadline_at = NULL, static_due_at = NULL"
 _ERASE = f"sealed_payload = NULL, sealed_registry = NULL, finished_at = clock_timestamp(), {_PART}"
@@ -202,10 +202,12 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget requests that ended longer ago than their retention and that no row names."""
     result = connection.execute(
         sql("""
-            DELETE FROM scale_requests r
-            WHERE finished_at < (SELECT clock_timestamp() - make_interval(secs => :older))
-              AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.job_id = r.job_id)
+            DELETE FROM scale_requests WHERE job_id = ANY(ARRAY(
+                SELECT job_id FROM scale_requests r
+                WHERE finished_at < (SELECT clock_timestamp() - make_interval(secs => :older))
+                  AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.job_id = r.job_id)
+                ORDER BY finished_at LIMIT :most))
         """),
-        {"older": older_seconds},
+        {"older": older_seconds, "most": MOST_AT_ONCE},
     )
     return result.rowcount

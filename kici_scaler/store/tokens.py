@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import as_rows, sql
+from kici_scaler.store.bulk import MOST_AT_ONCE, as_rows, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,11 @@ def revoke(connection: Connection, agent_ids: Sequence[str]) -> None:
 def purge_expired(connection: Connection) -> int:
     """Forget tokens past their end."""
     result = connection.execute(
-        sql("DELETE FROM agent_tokens WHERE expires_at < (SELECT clock_timestamp())")
+        sql("""
+            DELETE FROM agent_tokens WHERE token_hash = ANY(ARRAY(
+                SELECT token_hash FROM agent_tokens WHERE expires_at < (SELECT clock_timestamp())
+                ORDER BY expires_at LIMIT :most))
+        """),
+        {"most": MOST_AT_ONCE},
     )
     return result.rowcount

@@ -184,6 +184,15 @@ def test_a_job_whose_starts_keep_failing_fails_with_the_cause(runtime: Runtime, 
     assert row["sealed_payload"] is None
 
 
+def test_a_result_of_another_job_leaves_an_agent_to_its_own(runtime: Runtime, rows: Rows) -> None:
+    order = _busy(runtime)
+    other = rows.request(state="failed")
+    assert _finish(runtime, order, other)
+    assert (_job(rows), _state(rows, order), _job(rows, other)) == ("running", "busy", "failed")
+    assert _finish(runtime, order)
+    assert (_job(rows), _state(rows, order)) == ("succeeded", "destroying")
+
+
 def test_any_registration_clears_the_streak(runtime: Runtime, rows: Rows) -> None:
     order = _booting(runtime)
     rows.call(scaler_states.count_failures, ["roomy"], base_seconds=1, max_seconds=9)

@@ -113,6 +113,17 @@ def test_an_agent_with_a_job_must_accept_it_in_time(rows: Rows, state: SpawnStat
     assert rows.count("spawns", f"deadline_at {soon} AND due_at {soon}") == 1
 
 
+def test_an_agent_that_comes_and_goes_gets_no_more_time_for_its_offer(rows: Rows) -> None:
+    agent = rows.spawn(S.BOOTING, job=rows.request(state="assigned"))
+    rows.call(agents.connect_spawn, agent_id=agent, adopter="gw-1", offer_seconds=30)
+    deadline = rows.get("spawns", agent)["deadline_at"]
+    for gateway in ("gw-2", "gw-1"):
+        rows.shift("spawns", agent, due_at=2.0)
+        rows.call(agents.connect_spawn, agent_id=agent, adopter=gateway, offer_seconds=30)
+        row = rows.get("spawns", agent)
+        assert row["deadline_at"] == row["due_at"] == deadline
+
+
 def test_a_warm_agent_waits_for_nothing(rows: Rows) -> None:
     agent = rows.spawn(S.BOOTING)
     rows.call(agents.connect_spawn, agent_id=agent, adopter="gw-1", offer_seconds=30)
