@@ -106,7 +106,7 @@ def test_a_reservation_yields_before_an_agent_that_is_ready(site: Site) -> None:
 
 
 def test_nobody_yields_to_a_job_that_gets_an_agent_still_being_made(site: Site) -> None:
-    site.configure(scaler("a", size=2, maxAgents=2), scaler("c", size=1), globalMaxAgents=3)
+    site.configure(scaler("a", size=1), scaler("c", size=2), globalMaxAgents=3)
     site.fill()
     site.rows.execute("UPDATE spawns SET state = 'booting', spawning_at = now(),"
                       " booting_at = now()")  # fmt: skip
