@@ -18,8 +18,13 @@ LONGEST_PAUSE_UP_SECONDS = 30.0
 """Between two tries of a scale-up; somebody waits for its machine."""
 LONGEST_PAUSE_DOWN_SECONDS = 300.0
 """Between two tries of a scale-down; the most that a machine outlives a mended receiver."""
+LAST_MOMENT_SECONDS = 2.0
+"""A try that would begin so shortly before its deadline is not made: it may come too late."""
 LOOK_AGAIN_SECONDS = 60.0
 """When a teardown that waits for its deliveries is looked at again all the same."""
+LEAST_LOOK_SECONDS = 0.5
+LONGEST_LOOK_SECONDS = 15.0
+"""Between two looks whether the agent of a torn down provision has gone."""
 
 REFUSED_FOR_NOW = frozenset({408, 409, 423, 425, 429})
 """Refusals that pass by themselves, or that say nothing of an earlier try."""
@@ -144,7 +149,8 @@ def after_attempt(
         pause = max(pause, min(attempt.retry_after, LONGEST_PAUSE_DOWN_SECONDS))
     if kind is DeliveryKind.SCALE_DOWN:
         return Again(pause)
-    if attempt.final or (seconds_left is not None and pause >= seconds_left):
+    too_late = seconds_left is not None and pause + LAST_MOMENT_SECONDS >= seconds_left
+    if attempt.final or too_late:
         return Closed(given_up_as(may_have_acted))
     return Again(pause)
 
@@ -205,9 +211,9 @@ def settle(teardown: Teardown, windows: Windows) -> Settled | NotYet:
     since = teardown.since_begun if teardown.since_answered is None else teardown.since_answered
     tell = not teardown.told and teardown.since_begun >= windows.teardown_grace_seconds
     repeat = answered and since >= windows.reattempt_interval_seconds
-    moments = [LOOK_AGAIN_SECONDS]
+    moments = [max(LEAST_LOOK_SECONDS, min(teardown.since_begun / 2, LONGEST_LOOK_SECONDS))]
     if not teardown.told and not tell:
         moments.append(windows.teardown_grace_seconds - teardown.since_begun)
     if answered and not repeat:
         moments.append(windows.reattempt_interval_seconds - since)
-    return NotYet(max(0.5, min(moments)), tell=tell, repeat=repeat)
+    return NotYet(max(LEAST_LOOK_SECONDS, min(moments)), tell=tell, repeat=repeat)

@@ -52,12 +52,11 @@ class AddressPolicy:
         address = ipaddress.ip_address(text.partition("%")[0])
         if any(address in network for network in self.allowed):
             return
-        for each in (address, *_hidden_in(address)):
-            if not _is_public(each):
-                raise ForbiddenAddress(
-                    f"{host} leads to {text}, which is no address of the public internet: if it"
-                    " is meant, add its network to KICI_WEBHOOK_ALLOWED_NETWORKS"
-                )
+        if not all(map(_is_public, _meant_by(address))):
+            raise ForbiddenAddress(
+                f"{host} leads to {text}, which is no address of the public internet: if it"
+                " is meant, add its network to KICI_WEBHOOK_ALLOWED_NETWORKS"
+            )
 
 
 def _is_public(address: Address) -> bool:
@@ -71,20 +70,16 @@ def _is_public(address: Address) -> bool:
     )
 
 
-def _hidden_in(address: Address) -> Sequence[Address]:
-    """IPv4 addresses that packets to an IPv6 address may end at."""
+def _meant_by(address: Address) -> Sequence[Address]:
+    """Where packets to an address end: itself, or the IPv4 address that it stands for."""
     if not isinstance(address, ipaddress.IPv6Address):
-        return ()
-    found: list[Address] = []
+        return (address,)
     if address.ipv4_mapped is not None:
-        found.append(address.ipv4_mapped)
-    if address.sixtofour is not None:
-        found.append(address.sixtofour)
-    if address.teredo is not None:
-        found.extend(address.teredo)
+        return (address.ipv4_mapped,)
     if address in _TRANSLATED:
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    return found
+        return (ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF),)
+    tunnelled = () if address.sixtofour is None else (address.sixtofour,)
+    return (address, *tunnelled, *(address.teredo or ()))
 
 
 def _look_up(host: str, port: int, seconds: float) -> tuple[str, ...]:
