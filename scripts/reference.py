@@ -24,10 +24,12 @@ from kici_scaler.errors import ExitCode
 from kici_scaler.metrics import METRICS
 from kici_scaler.scalers_file.reference import scaler_file_page
 from kici_scaler.scalers_file.schema import schema_text
+from scripts.spawn_states import spawn_states_page, with_spawn_diagram
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
 SAMPLES: Final = ROOT / "config" / "scalers"
+ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 SCHEMAS: Final = {"schema.json": False, "drop-in.schema.json": True}
 """Files beside the sample scaler files, and whether each is about drop-ins."""
 
@@ -39,6 +41,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "scaler-file.md": scaler_file_page(),
         "settings.md": settings_page(),
+        "spawn-states.md": spawn_states_page(),
     }
 
 
@@ -143,6 +146,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    page = with_spawn_diagram(ARCHITECTURE.read_text(encoding="utf-8"))
+    ARCHITECTURE.write_text(page, encoding="utf-8")
     for name, is_drop_in in SCHEMAS.items():
         (SAMPLES / name).write_text(schema_text(drop_in=is_drop_in), encoding="utf-8")
 

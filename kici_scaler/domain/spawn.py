@@ -52,6 +52,24 @@ class Actor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """How long a spawn may be in a state, and what follows when that is over.
+
+    Attributes:
+        waits_for: who has to do what.
+        windows: the live settings that bound it, by their keys; none for a wait without a bound
+            of its own.
+        deadline: from when how much of them counts.
+        overdue: what happens then.
+    """
+
+    waits_for: str
+    windows: tuple[str, ...]
+    deadline: str
+    overdue: str
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """One permitted transition; `target` None is the end of the row."""
 
@@ -59,6 +77,11 @@ class Edge:
     target: SpawnState | None
     actors: tuple[Actor, ...]
     why: str
+
+    @property
+    def stay(self) -> Stay:
+        """The deadline that stands until this edge, or another from the same state, is taken."""
+        return STAYS[self.source]
 
 
 S = SpawnState
@@ -87,6 +110,54 @@ EDGES: tuple[Edge, ...] = (
         S.QUARANTINED, None, (A.BACKEND_WORKER, A.OPERATOR), "confirmed gone, or a person says so"
     ),
 )
+
+STAYS: dict[SpawnState, Stay] = {
+    S.RESERVED: Stay(
+        "a worker of its machine with a free spawn slot",
+        ("hint_after_seconds",),
+        "none as long as its slot is taken; it is looked at again and again",
+        "the hint is repeated; if its machine starts nothing, it is given back uncounted",
+    ),
+    S.SPAWNING: Stay(
+        "the worker that holds the lease creates the compute",
+        ("spawn_timeout_seconds", "lease_seconds"),
+        "the spawn time-out of its org or the cluster, from when it was taken first",
+        "the start failed: `spawn-timeout`, one failure of its scaler; the job waits again",
+    ),
+    S.BOOTING: Stay(
+        "its agent registers",
+        ("spawn_timeout_seconds", "boot_floor_seconds"),
+        "the larger of both, from when the compute was recorded; of a provision, from the first"
+        " delivery that may have acted",
+        "the start failed: `spawn-timeout`, one failure of its scaler; the job waits again",
+    ),
+    S.IDLE: Stay(
+        "its agent accepts the job it is offered; one without a job waits for demand",
+        ("offer_timeout_seconds",),
+        "from when the job was given to it or its agent connected; none without a job",
+        "the job waits again, the agent is torn down",
+    ),
+    S.BUSY: Stay(
+        "its agent reports the result",
+        ("maximum_lifetime_seconds", "flap_grace_seconds", "stranded_timeout_seconds"),
+        "the lifetime from when the job was accepted; while absent, the grace with a dead gateway"
+        " and the stranded time-out with a living one",
+        "the job fails with that cause, `heartbeat-timeout`; it is never run again",
+    ),
+    S.DESTROYING: Stay(
+        "a backend worker confirms that the compute is gone",
+        ("quarantine_after_seconds", "lease_seconds"),
+        "from when its end was decided, tries with pauses that double",
+        "`quarantined`, with an alarm",
+    ),
+    S.QUARANTINED: Stay(
+        "a backend worker, or a person who knows better",
+        (),
+        "none; it is tried for ever, in the end once an hour, and counts against every cap",
+        "it stays; `agents destroy --force` or `machines forget --compute-is-gone` end it",
+    ),
+}
+"""Every state has a bound after which something acts or somebody is alarmed."""
 
 CAN_START = frozenset({S.RESERVED})
 CAN_REGISTER = frozenset({S.SPAWNING, S.BOOTING, S.IDLE, S.BUSY})

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.reference import FOLDER, pages
+from scripts.reference import ARCHITECTURE, FOLDER, pages
+from scripts.spawn_states import spawn_diagram, with_spawn_diagram
 from tests.support.source import ROOT, files_to_publish
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -67,3 +68,9 @@ def test_every_page_is_reached_from_the_index() -> None:
 def test_reference_pages_say_what_the_code_says(name: str) -> None:
     written = (FOLDER / name).read_text(encoding="utf-8")
     assert written == pages()[name], f"docs/reference/{name} is out of date: run `make docs`"
+
+
+def test_the_diagram_of_states_is_that_of_the_transition_table() -> None:
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    assert spawn_diagram() in page
+    assert with_spawn_diagram(page) == page, "the diagram is out of date: run `make docs`"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 
 import pytest
 
 from kici_scaler.domain import spawn
-from kici_scaler.domain.spawn import EDGES, Actor, SpawnState, may, sources_of
+from kici_scaler.domain.spawn import EDGES, STAYS, Actor, SpawnState, may, sources_of
+from kici_scaler.domain.windows import Windows
 
 S = SpawnState
 GONE = None
@@ -47,6 +49,16 @@ def test_no_edge_stands_twice_and_each_says_who_and_why() -> None:
 @pytest.mark.parametrize("target", [*S, GONE])
 def test_sources_are_the_edges_read_backwards(target: SpawnState | None) -> None:
     assert sources_of(target) == {source for source, to in ALLOWED if to is target}
+
+
+@pytest.mark.parametrize("state", S)
+def test_every_state_is_bounded_by_settings_that_exist(state: SpawnState) -> None:
+    stay = STAYS[state]
+    assert stay.waits_for
+    assert stay.deadline
+    assert stay.overdue
+    assert set(stay.windows) <= {field.name for field in fields(Windows)}
+    assert all(edge.stay is stay for edge in EDGES if edge.source is state)
 
 
 def test_every_state_leads_to_the_end() -> None:
