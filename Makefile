@@ -68,8 +68,9 @@ unit: setup ## the tests that need no server
 integration: setup ## the tests on real servers and worker processes
 	@$(PYTEST) $(PARALLEL) tests/integration tests/conformance
 
-faults: setup ## the long, seeded fault runs (ARGS="-k name" picks)
-	@$(PYTEST) -m "long or not long" tests/faults
+faults: setup ## the long, seeded fault runs, and their report (ARGS="-k name" picks)
+	@KICI_FAULT_REPORT=$(or $(REPORT),docs/fault-report.md) $(PYTEST) -m "long or not long" \
+		tests/faults
 
 e2e: setup ## the whole system, one job after another
 	@$(PYTEST) tests/e2e

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DBAPIError
 
+from tests.faults import report
+from tests.faults.findings import Findings
 from tests.faults.jobs import Job
 from tests.faults.stage import Stage, as_json
 from tests.support.waiting import eventually, processes_of
 
 OVER = ("succeeded", "failed", "cancelled", "refused")
-
-
-@dataclass
-class Findings:
-    """What broke an invariant; all empty when nothing did."""
-
-    lost: list[str] = field(default_factory=list)
-    """Jobs that never ended."""
-    doubled: list[str] = field(default_factory=list)
-    """Jobs that began more than once."""
-    wronged: list[str] = field(default_factory=list)
-    """Jobs whose end is not the one they had."""
-    leaked: list[str] = field(default_factory=list)
-    """Rows or processes that were left behind."""
-    over_cap: list[str] = field(default_factory=list)
-    """Admissions past a cap, from the history that a trigger kept."""
-
-    @property
-    def none(self) -> bool:
-        """Whether every invariant held."""
-        return not any((self.lost, self.doubled, self.wronged, self.leaked, self.over_cap))
 
 
 HISTORY = """
@@ -119,13 +99,14 @@ def still_open(stage: Stage) -> str:
 
 
 def check(stage: Stage, jobs: Sequence[Job], *, may_have_died: Iterable[str] = ()) -> Findings:
-    """Compare what rows, witnesses and the process table say.
+    """Compare what rows, witnesses and the process table say; the fault report tells it too.
 
     Args:
         may_have_died: agents that a fault killed; a job of theirs may have failed for it.
     """
     findings = Findings()
-    excused = _jobs_of(stage, may_have_died)
+    died = frozenset(may_have_died)
+    excused = _jobs_of(stage, died)
     rows = {str(row["job_id"]): row for row in stage.rows("SELECT * FROM scale_requests")}
     for job in jobs:
         row = rows.get(job.id)
@@ -150,6 +131,15 @@ def check(stage: Stage, jobs: Sequence[Job], *, may_have_died: Iterable[str] = (
     findings.over_cap += [
         as_json(row) for row in stage.rows("SELECT * FROM fault_history WHERE on_machine > most")
     ]
+    findings.killed += [
+        as_json(row)
+        for row in stage.rows(
+            "SELECT agent_id, condemned_why FROM outcomes WHERE timings ? 'busy'"
+            " AND destroy_reason = 'heartbeat-timeout' AND NOT agent_id = ANY(:died)",
+            died=list(died),
+        )
+    ]
+    report.note_check(len(jobs), findings)
     return findings
 
 

@@ -7,36 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.faults import faults
+from tests.faults import faults, report
 from tests.faults.checker import (
-    Findings,
     check,
     keep_history,
     wait_for_ended,
     wait_for_quiet,
 )
 from tests.faults.faults import Fault, Toll
+from tests.faults.findings import Findings
 from tests.faults.jobs import ask_for_all, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
 from tests.faults.stage import Cast, stage
 from tests.support.tcp_proxy import Mode
 
 SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run did and found."""
-
-    seed: int
-    jobs: int
-    injected: dict[str, int]
-    findings: Findings
 
 
 def process_faults() -> tuple[Fault, ...]:
@@ -83,7 +72,7 @@ def database_faults() -> tuple[Fault, ...]:
     )
 
 
-def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) -> Run:
+def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) -> Findings:
     """Ask for `count` jobs while the faults happen; wait for quiet; compare."""
     cast = Cast(control=1, workers=2, gateways=2, beats=2, mutex=seed % 2 == 0)
     with stage(folder, cast) as the, dispatcher(the, patience=180) as client:
@@ -94,8 +83,8 @@ def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) 
             wait_for_ended(the, count * 3 // 4, within=600)
         print(f"seed {seed}: {dict(nemesis.counts)}")
         wait_for_quiet(the, wanted, within=240)
-        findings = check(the, wanted, may_have_died=toll.killed_agents)
-        return Run(seed, count, dict(nemesis.counts), findings)
+        report.note_injected(nemesis.counts)
+        return check(the, wanted, may_have_died=toll.killed_agents)
 
 
 FAMILIES = {
@@ -109,8 +98,8 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: str) -> None:
     toll = Toll()
-    done = run(tmp_path, SEED, 16, FAMILIES[family](toll), toll)
-    assert done.findings.none, done
+    findings = run(tmp_path, SEED, 16, FAMILIES[family](toll), toll)
+    assert findings.none, (SEED, findings)
 
 
 @pytest.mark.long
@@ -124,5 +113,5 @@ def test_everything_at_once_for_long(tmp_path: Path, seed: int) -> None:
         *database_faults(),
         faults.kill_agent(toll),
     )
-    done = run(tmp_path, seed, 120, everything, toll)
-    assert done.findings.none, done
+    findings = run(tmp_path, seed, 120, everything, toll)
+    assert findings.none, (seed, findings)
