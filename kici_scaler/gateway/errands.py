@@ -76,7 +76,10 @@ class Errands:
             if everyone:
                 polled_at = loop.time()
             if len(self._gateway.sessions) and (everyone or agents):
-                await self._look(None if everyone else sorted(agents))
+                try:
+                    await self._look(None if everyone else sorted(agents))
+                except Exception:  # The last line of its task: agents wait for what it brings.
+                    log.exception("errands failed; the next poll runs them")
 
     async def _look(self, agent_ids: list[str] | None) -> None:
         gateway = self._gateway

@@ -105,6 +105,8 @@ class Life:
                 await self._beat_once()
             except TRANSIENT as error:
                 log.warning("heartbeat not stored", error=str(error))
+            except Exception:  # The last line of its task: without it the gateway is dead.
+                log.exception("heartbeat failed unexpectedly")
 
     async def _beat_once(self) -> None:
         gateway = self._gateway

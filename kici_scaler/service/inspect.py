@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import ending, finish, revisions
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.storable import storable_json
 from kici_scaler.store import inspections, settings
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.inspections import Inspected
@@ -86,5 +87,5 @@ def _undelivered(spool: str | None, job_id: str | None) -> Mapping[str, object] 
         return None
     if not isinstance(stored, dict) or stored.get("jobId") != job_id:
         return None
-    result = stored.get("result")
+    result = storable_json(stored.get("result"))
     return result if isinstance(result, dict) else None

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import structlog
 from sqlalchemy import Connection
 
-from kici_scaler.domain.scalers import BackendType
+from kici_scaler.domain.scalers import BackendType, Scaler
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import ending, revisions
+from kici_scaler.service import ending, revisions, start
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import claims, deliveries, provisions, settings, starts
 from kici_scaler.store.claims import NewClaim
@@ -44,6 +44,8 @@ class Begun:
 def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
     """Take the provisions that slots allow, and owe their targets a scale-up each.
 
+    One whose configuration this version cannot read is given back, and holds up no other.
+
     Args:
         gateway_url: where agents connect to whose scaler names no other address.
 
@@ -61,25 +63,33 @@ def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
             lease_seconds=windows.lease_seconds,
         )
         # One that was taken before has its deliveries already.
-        fresh = [row for row in taken if row.attempts == 1]
-        effects = _ask(connection, fresh, windows, seal, gateway_url)
+        first = [(row, _scaler_of(connection, row)) for row in taken if row.attempts == 1]
+        fresh = [(row, scaler) for row, scaler in first if scaler is not None]
+        effects = [
+            start.undo(connection, row, windows, why=start.UNREADABLE)
+            for row, scaler in first
+            if scaler is None
+        ]
+        effects.append(_ask(connection, fresh, windows, seal, gateway_url))
         provisions.hand_over(connection, [row.agent_id for row in taken], holder=runtime.owner)
         left_some = starts.any_reserved(connection, kind=KIND, machine_id=None)
-    ending.announce(runtime, effects)
+    for each in effects:
+        ending.announce(runtime, each)
     return Begun(len(fresh), left_some)
 
 
 def _ask(
     connection: Connection,
-    rows: Sequence[TakenStart],
+    rows: Sequence[tuple[TakenStart, Scaler]],
     windows: Windows,
     seal: Seal,
     gateway_url: str,
 ) -> ending.Effects:
     """Mint and insert; a spawn that names no target fails at once."""
-    codes = {row.agent_id: secrets.token_hex(32) for row in rows}
+    codes = {row.agent_id: secrets.token_hex(32) for row, _ in rows}
     claims.insert(
-        connection, [_claim(connection, row, codes[row.agent_id], gateway_url) for row in rows]
+        connection,
+        [_claim(row, scaler, codes[row.agent_id], gateway_url) for row, scaler in rows],
     )
     asked = deliveries.ask_for(
         connection,
@@ -101,9 +111,11 @@ def _ask(
     )
 
 
-def _claim(connection: Connection, row: TakenStart, code: str, gateway_url: str) -> NewClaim:
-    scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(row.scaler)
-    assert scaler is not None, "a revision that reserved for a scaler contains it"
+def _scaler_of(connection: Connection, row: TakenStart) -> Scaler | None:
+    return revisions.scaler_of(connection, row.revision_id, row.scaler)
+
+
+def _claim(row: TakenStart, scaler: Scaler, code: str, gateway_url: str) -> NewClaim:
     return NewClaim(
         code_hash=claims.hashed(code),
         agent_id=row.agent_id,

@@ -33,6 +33,7 @@ from kici_scaler.store.tokens import MintedToken
 
 HOLD_BACK_SECONDS = 30.0
 """How long a machine whose pool others have filled takes no more pool users."""
+UNREADABLE = "the configuration it was reserved under cannot be read by this version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,8 @@ def take(
             _order(connection, row, token, windows)
             for row, token in zip(taken, minted, strict=True)
         ]
-        why = "the configuration it was reserved under cannot be read by this version"
         effects = [
-            _undo(connection, row, windows, why=why)
+            undo(connection, row, windows, why=UNREADABLE)
             for row, order in zip(taken, orders, strict=True)
             if order is None
         ]
@@ -211,12 +211,12 @@ def give_back(
                 seconds=HOLD_BACK_SECONDS,
                 foreign_use=foreign_use,
             )
-        effects = _undo(connection, row, order.windows, why=why)
+        effects = undo(connection, row, order.windows, why=why)
     ending.announce(runtime, effects)
     return bool(effects.requests_waiting or effects.ended)
 
 
-def _undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str) -> ending.Effects:
+def undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str) -> ending.Effects:
     """Delete the row where nothing was made for it; else end it the ordinary way.
 
     Whoever lost its lease leaves it alone: a newer holder works on it, or it is undone already.

@@ -43,6 +43,9 @@ class Contended(KiciError):
     """Others kept a lock too long; nothing was done here, so it may be repeated."""
 
 
+_READ_ONLY = "25006"
+_SERVERS_OWN = ("08", "57P", "53", "58", _READ_ONLY)
+"""SQLSTATEs and classes: connection, shutdown, resources, system, and a server that only reads."""
 _TOO_LONG = frozenset({"55P03", "57014", "40P01", "40001"})
 """SQLSTATEs: lock not available in time, statement over its time, deadlock, serialization."""
 
@@ -83,7 +86,8 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             yield connection
         except DBAPIError as error:
             _roll_back(connection)
-            if is_disconnect(error):
+            if is_disconnect(error) and not _is_meant_to_read(connection, error):
+                connection.invalidate()
                 raise DatabaseUnreachable(error) from error
             if waited_too_long(error):
                 raise Contended from error
@@ -115,7 +119,15 @@ def is_disconnect(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return True
     code = sqlstate(error)
-    return isinstance(error, OperationalError) and (code is None or code.startswith(("08", "57P")))
+    if code is None:
+        return isinstance(error, OperationalError)
+    return code.startswith(_SERVERS_OWN)
+
+
+def _is_meant_to_read(connection: Connection, error: DBAPIError) -> bool:
+    """Whether it is no server that only reads, but a snapshot that should write."""
+    options = connection.get_execution_options()
+    return sqlstate(error) == _READ_ONLY and bool(options.get("postgresql_readonly"))
 
 
 def waited_too_long(error: DBAPIError) -> bool:

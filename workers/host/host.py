@@ -15,6 +15,7 @@ from kici_scaler.domain.scalers import BackendType
 from kici_scaler.errors import KiciError
 from kici_scaler.service import destroy, inspect, machine_life, start
 from kici_scaler.service.destroy import DestroyOrder
+from kici_scaler.service.inspect import InspectOrder
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
 from kici_scaler.store.engine import DatabaseUnreachable
@@ -125,7 +126,14 @@ class BackendHost:
     def inspect(self, agent_ids: Sequence[str]) -> int:
         """Look at compute whose agents nobody sees; returns how many had ended."""
         orders = inspect.to_inspect(self._runtime, agent_ids)
-        return sum(self._inspector(order) for order in orders)
+        return sum(self._look_at(order) for order in orders)
+
+    def _look_at(self, order: InspectOrder) -> bool:
+        try:
+            return self._inspector(order)
+        except Exception:  # one that cannot be looked at must not hide the others
+            log.exception("compute could not be looked at", agent_id=order.row.agent_id)
+            return False
 
     def close(self) -> None:
         """Take nothing more; let what runs be applied. Agents are left alone."""
@@ -139,7 +147,7 @@ class BackendHost:
                 self._beat()
             except DatabaseUnreachable as error:
                 log.warning("no heartbeat while the database is away", error=str(error))
-            except KiciError:
+            except Exception:  # a thread's last line: without it the machine counts as gone
                 log.exception("heartbeat failed")
 
     def _take_stock_until_stopped(self) -> None:
@@ -148,6 +156,8 @@ class BackendHost:
                 self._stocktaker()
             except KiciError as error:
                 log.warning("no stock taken", error=str(error))
+            except Exception:  # a thread's last line: without it orphans stay for ever
+                log.exception("taking stock failed unexpectedly")
 
     def _prepare_until_stopped(self) -> None:
         """Beside the heartbeat, which must not wait for a runtime that is slow to answer."""

@@ -10,6 +10,7 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.service import inspect
 from kici_scaler.service.inspect import InspectOrder
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.storable import storable
 from workers.contract import (
     CAPTURED_LINES,
     Backend,
@@ -48,11 +49,11 @@ class Inspector:
         reached("inspect.looked")
         if cause is None:
             return False
-        tail = cause.log_tail[-CAPTURED_LINES:]
+        tail = tuple(map(storable, cause.log_tail[-CAPTURED_LINES:]))
         return inspect.record_exit(
             self.runtime,
             order,
-            why=failure_detail(sentence(cause), tail if order.row.job_id is None else ()),
+            why=failure_detail(storable(sentence(cause)), tail if order.row.job_id is None else ()),
             log_tail=tail,
             spool=cause.spool,
         )

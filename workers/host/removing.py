@@ -12,6 +12,7 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import destroy
 from kici_scaler.service.destroy import DestroyOrder
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.storable import storable
 from workers.contract import CAPTURED_LINES, Backend, ComputeRef, Deadline, ExitCause
 from workers.errors import BackendError, NotDone, NotOwner
 from workers.host.budget import Budget
@@ -67,10 +68,11 @@ class Remover:
 
     def _last_words(self, reference: ComputeRef) -> tuple[str, ...]:
         try:
-            return self.backend.logs(reference, CAPTURED_LINES, Deadline.after(LOOK_SECONDS))
+            lines = self.backend.logs(reference, CAPTURED_LINES, Deadline.after(LOOK_SECONDS))
         except NotDone as error:
             log.info("no output could be kept", agent_id=reference.agent_id, error=str(error))
             return ()
+        return tuple(map(storable, lines))
 
     def _postpone(self, order: DestroyOrder, error: BackendError) -> None:
         state = persist(lambda: destroy.postpone(self.runtime, order), for_seconds=APPLY_SECONDS)
@@ -87,7 +89,7 @@ def describe(cause: ExitCause | None) -> Mapping[str, object] | None:
     for name, value in (
         ("exitCode", cause.exit_code),
         ("signal", cause.signal),
-        ("detail", cause.detail or None),
+        ("detail", storable(cause.detail) or None),
     ):
         if value is not None:
             described[name] = value

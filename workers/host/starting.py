@@ -15,6 +15,7 @@ from kici_scaler.errors import KiciError
 from kici_scaler.service import start
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder, Told
+from kici_scaler.storable import storable
 from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.events import EventType
 from workers.contract import (
@@ -88,7 +89,8 @@ class Starter:
         def report(event: LifecycleEvent) -> None:
             # The end of a failed start is recorded with its consequences, not here.
             if event.kind is not LifecycleKind.FAILED:
-                told.append(Told(EventType(event.kind.value), event.detail, event.timestamp_ms))
+                detail = storable(event.detail)
+                told.append(Told(EventType(event.kind.value), detail, event.timestamp_ms))
 
         return SpawnOrder(
             installation_id=self.installation_id,
@@ -144,8 +146,8 @@ class Starter:
             log.info("a newer lease took the compute over", agent_id=row.agent_id)
 
     def _failed(self, order: StartOrder, error: BackendError, told: list[Told]) -> None:
-        tail = tuple(error.log_tail)
-        why = f"{error}; {error.hint}" if error.hint else str(error)
+        tail = tuple(map(storable, error.log_tail))
+        why = storable(f"{error}; {error.hint}" if error.hint else str(error))
         log.warning("start failed", agent_id=order.row.agent_id, error=why)
         persist(
             lambda: start.record_failure(

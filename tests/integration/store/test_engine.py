@@ -234,6 +234,21 @@ def test_a_snapshot_writes_nothing(engine: Engine, rows: Rows) -> None:
         _write(connection)
 
 
+def test_a_server_that_only_reads_is_unreachable_and_not_asked_again(
+    engine: Engine, rows: Rows
+) -> None:
+    sessions: list[int] = []
+
+    def note(connection: Connection) -> None:
+        sessions.append(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+    with pytest.raises(DatabaseUnreachable, match="read-only"):
+        _in(engine, note, _ask("SELECT set_config('transaction_read_only', 'on', true)"), _write)
+    _in(engine, note, _write)
+    assert sessions[0] != sessions[1]
+    assert _is_written(rows)
+
+
 def test_the_section_has_one_holder(engine: Engine, rows: Rows) -> None:
     with transaction(engine) as holder:
         section.enter(holder)
