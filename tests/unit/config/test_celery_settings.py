@@ -171,7 +171,16 @@ def test_every_task_takes_its_arguments_by_keyword(live: Celery) -> None:
 
 
 def test_only_intake_tasks_carry_more_than_ids(live: Celery) -> None:
-    allowed = {"machine", "agents", "agent_id", "job_id", "reason", "plan", "delivery_id"}
+    allowed = {
+        "machine",
+        "trigger",
+        "agents",
+        "agent_id",
+        "job_id",
+        "reason",
+        "plan",
+        "delivery_id",
+    }
     for name, task in _own(live).items():
         if name not in ("request_scale", "request_scale_many"):
             assert set(inspect.signature(task.run).parameters) <= allowed, name
