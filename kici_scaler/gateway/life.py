@@ -154,7 +154,10 @@ class Life:
     async def _record_departures(self) -> None:
         while True:
             await asyncio.sleep(DEPARTURE_SECONDS)
-            await self._flush_departures()
+            try:
+                await self._flush_departures()
+            except Exception:  # The last line of its task: nobody else records who left.
+                log.exception("departures failed unexpectedly")
 
     async def _flush_departures(self) -> None:
         """Start the absence clocks of those who left; kept for the next time on an outage."""

@@ -30,10 +30,13 @@ def heartbeat(connection: Connection, incarnation: str) -> bool:
 
 
 def is_alive(connection: Connection, incarnation: str) -> bool:
-    """Whether the incarnation may adopt; locks its row so that it cannot be declared dead."""
+    """Whether the incarnation may adopt; locks its row so that it cannot be declared dead.
+
+    Heartbeats pass this lock, however many agents register without a pause; a death does not.
+    """
     row = connection.execute(
         sql("""
-            SELECT 1 FROM gateways WHERE incarnation = :id AND dead_at IS NULL FOR SHARE
+            SELECT 1 FROM gateways WHERE incarnation = :id AND dead_at IS NULL FOR KEY SHARE
         """),
         {"id": incarnation},
     )
@@ -44,8 +47,12 @@ def close_incarnation(connection: Connection, incarnation: str) -> None:
     """An orderly end: its agents are unseen from now on and may return elsewhere."""
     connection.execute(
         sql("""
-            UPDATE gateways SET dead_at = clock_timestamp(), last_heartbeat = clock_timestamp()
-            WHERE incarnation = :id AND dead_at IS NULL
+            WITH closing AS (
+                SELECT incarnation FROM gateways
+                WHERE incarnation = :id AND dead_at IS NULL FOR UPDATE
+            )
+            UPDATE gateways g SET dead_at = clock_timestamp(), last_heartbeat = clock_timestamp()
+            FROM closing c WHERE g.incarnation = c.incarnation
         """),
         {"id": incarnation},
     )
@@ -56,10 +63,15 @@ def declare_dead(connection: Connection, *, stale_seconds: float) -> Sequence[st
     """Declare silent incarnations dead; returns them."""
     rows = connection.execute(
         sql("""
-            UPDATE gateways SET dead_at = clock_timestamp()
-            WHERE dead_at IS NULL
-              AND last_heartbeat < clock_timestamp() - make_interval(secs => :stale)
-            RETURNING incarnation
+            WITH silent AS (
+                SELECT incarnation FROM gateways
+                WHERE dead_at IS NULL
+                  AND last_heartbeat < clock_timestamp() - make_interval(secs => :stale)
+                FOR UPDATE
+            )
+            UPDATE gateways g SET dead_at = clock_timestamp()
+            FROM silent s WHERE g.incarnation = s.incarnation
+            RETURNING g.incarnation
         """),
         {"stale": stale_seconds},
     )

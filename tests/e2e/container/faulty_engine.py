@@ -9,13 +9,12 @@ import signal
 import socket
 import socketserver
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 from tests.support.waiting import eventually
 
@@ -114,7 +113,7 @@ def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> 
                 self._answer(500, [], b'{"message": "injected: done"}')
 
         def _slow(self, body: bytes, point: float) -> None:
-            time.sleep(faults.slow_seconds[point < 0.5])
+            Event().wait(faults.slow_seconds[point < 0.5])
             self._answer(*self._ask(body))
 
         def _killed_before(self, _body: bytes, _point: float) -> None:
