@@ -27,9 +27,11 @@ from kici_scaler.cli import (
     up,
     warm,
 )
+from kici_scaler.cli.installed import WithInstalledCommands
 
 app = typer.Typer(
     name="kici-scaler",
+    cls=WithInstalledCommands,
     help="Ephemeral, single-use CI agents on demand.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

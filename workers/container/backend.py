@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -158,6 +159,36 @@ class ContainerBackend:
     def inventory(self, installation_id: str, deadline: Deadline) -> tuple[FoundCompute, ...]:
         stock = Stock(self._engines, self._tools, installation_id, self._in_use)
         return stock.taken(deadline)
+
+    def reap_orphans(self, scalers: Sequence[Scaler], deadline: Deadline) -> Mapping[str, int]:
+        """Remove ended containers, stale rules and unused volumes; how many, by scaler.
+
+        Raises:
+            NotDone: some runtime could not be asked; what the others held is removed.
+        """
+        installation_id = self._context.installation_id
+        removed: Counter[str] = Counter()
+        problems: list[BackendError] = []
+        named: dict[Place, str] = {}
+        for scaler in scalers:
+            try:
+                named.setdefault(self._engines.for_options(scaler.options).place, scaler.name)
+            except NotDone as error:
+                problems.append(error)
+        for place, first in named.items():
+            try:
+                with self._engines.at(place).connected(deadline) as connection:
+                    removed.update(upkeep.remove_ended(connection, installation_id))
+                    removed[first] += upkeep.remove_left_fillers(connection, installation_id)
+                    removed[first] += runtime_volume.remove_unused(connection, installation_id)
+            except BackendError as error:
+                problems.append(error)
+        stock = Stock(self._engines, self._tools, installation_id, self._in_use)
+        if named and not problems:
+            removed[next(iter(named.values()))] += stock.forget_stale_rules(deadline)
+        if problems:
+            raise NotDone("; ".join(map(str, problems)), hint=problems[0].hint)
+        return removed
 
     def logs(self, agent: ComputeRef, last_lines: int, deadline: Deadline) -> tuple[str, ...]:
         def ask(connection: Connection) -> tuple[str, ...] | None:

@@ -43,6 +43,8 @@ FILLING = "fill-runtime"
 KEPT = "runtime"
 """The purpose written on a volume."""
 
+PREFIX = "kici-runtime-"
+
 _COMPLETE = f"{FOLDER}/.complete"
 _SOURCES = "/run/kici-fill"
 _FILLER_BYTES = 512 << 20
@@ -59,7 +61,7 @@ def key_of(agent_image: str) -> str:
 
 def volume_name(agent_image: str) -> str:
     """The volume for an agent's image, by its id."""
-    return f"kici-runtime-{key_of(agent_image)}"
+    return PREFIX + key_of(agent_image)
 
 
 def make(connection: Connection, agent_image: str, installation_id: str) -> str:
@@ -141,13 +143,18 @@ def _filler(agent_image: str, installation_id: str) -> Mapping[str, object]:
 
 
 def remove_unused(connection: Connection, installation_id: str, kept: Collection[str] = ()) -> int:
-    """Remove this installation's volumes that nobody mounts, but for those named; how many."""
-    wanted = [f"{MANAGED}={YES}", f"{INSTALLATION}={installation_id}", f"{PURPOSE}={KEPT}"]
+    """Remove this installation's volumes that nobody mounts, but for those named; how many.
+
+    One without an owner was made by the runtime itself, for a container whose volume had just
+    been removed; it is anybody's.
+    """
 
     def ask(api: APIClient) -> list[str]:
         listing: Callable[..., Any] = api.volumes
-        found = listing(filters={"label": wanted}).get("Volumes") or ()
-        return [str(each["Name"]) for each in found]
+        found = listing(filters={"name": PREFIX}).get("Volumes") or ()
+        owners = {each["Name"]: (each.get("Labels") or {}).get(INSTALLATION) for each in found}
+        return [name for name, owner in owners.items()
+                if name.startswith(PREFIX) and owner in (None, installation_id)]  # fmt: skip
 
     names = connection.read("list the volumes", ask)
     return sum(_remove(connection, each) for each in names if each not in kept)

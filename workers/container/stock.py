@@ -60,7 +60,7 @@ class Stock:
         if problems:
             said = "; ".join(map(str, problems))
             raise PartlyListed(said, hint=problems[0].hint, found=found)
-        self._forget_stale_rules(deadline)
+        self.forget_stale_rules(deadline)
         return tuple(found)
 
     def _at(self, connection: Connection) -> list[FoundCompute]:
@@ -89,8 +89,8 @@ class Stock:
         if lost:
             _log.error("network rules were lost, and are in force again", agents=[*map(str, lost)])
 
-    def _forget_stale_rules(self, deadline: Deadline) -> None:
-        """Take away rules that no container stands for; which there are is asked afresh."""
+    def forget_stale_rules(self, deadline: Deadline) -> int:
+        """Take away rules that no container stands for; how many agents had such."""
 
         def living() -> set[Owner]:
             owners: set[Owner] = set()
@@ -101,11 +101,12 @@ class Stock:
             return owners
 
         if not self._tools.isolation.is_available:
-            return
+            return 0
         try:
-            self._tools.isolation.forget_all_but(living, self._installation_id, deadline)
+            return self._tools.isolation.forget_all_but(living, self._installation_id, deadline)
         except BackendError as error:
             _log.warning("stale network rules stay behind", problem=str(error))
+            return 0
 
     def _as_found(self, each: Listed, place: Place) -> FoundCompute:
         owner = owner_in(each.marks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ import structlog
 
 from workers.container import containers, networks, runtime_volume
 from workers.container.engine import Connection
-from workers.container.marks import POLICY, PURPOSE, owner_in
+from workers.container.marks import POLICY, PURPOSE, SCALER, owner_in
 from workers.container.seen import Listed
 from workers.network.access import AgentAccess, Owner
 from workers.network.isolation import Isolation
@@ -69,3 +70,18 @@ def remove_left_fillers(connection: Connection, installation_id: str) -> int:
     for each in left:
         containers.remove(connection, each.id)
     return len(left)
+
+
+def remove_ended(connection: Connection, installation_id: str) -> Counter[str]:
+    """Remove agents' containers that do not run; how many, by scaler.
+
+    What runs is left alone: without the rows nobody knows whose job it has.
+    """
+    removed: Counter[str] = Counter()
+    for each in containers.listed(connection, installation=installation_id):
+        owner = owner_in(each.marks)
+        if owner is None or each.is_running:
+            continue
+        containers.remove(connection, each.id)
+        removed[each.marks.get(SCALER, "")] += 1
+    return removed

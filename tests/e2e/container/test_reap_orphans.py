@@ -16,7 +16,6 @@ from tests.e2e.container.images import NO_PYTHON
 from tests.e2e.container.workshop import IDLE, Workshop, soon
 from tests.support.waiting import eventually
 
-
 _COMMAND = (sys.executable, "-m", "kici_scaler.cli.main", "reap-orphans")
 
 
