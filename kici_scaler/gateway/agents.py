@@ -141,6 +141,8 @@ class Conversation:
         session.ready = True
         job_id, run_id = welcome.job_id, welcome.run_id or ""
         if job_id is None:
+            # A job it was given since it registered could not be offered before this.
+            self._gateway.look_after(session.agent_id)
             return
         if welcome.state is not SpawnState.BUSY:
             session.do(f"offer {job_id}", lambda: desk.offer(job_id, run_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,8 @@ class Gateway:
     departed: list[tuple[str, int]] = field(default_factory=list)
     """Agents (id, connection number) whose sockets closed, to be recorded together."""
     background: set[asyncio.Task[None]] = field(default_factory=set)
+    look_after: Callable[[str], None] = field(default=lambda _agent_id: None)
+    """Has what this process owes an agent read soon."""
     feed: LogFeed = field(init=False)
     resume: ResumeTokens = field(init=False)
 

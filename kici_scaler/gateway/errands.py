@@ -38,6 +38,7 @@ class Errands:
         self._woken: set[str] = set()
         self._wake = asyncio.Event()
         self._look_at_all = False
+        gateway.look_after = self.woken
 
     async def listen(self) -> None:
         """Collect wake-ups of the current incarnation; until cancelled."""

@@ -171,14 +171,15 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
         )
     if admits:
         _reserve(moment, admits)
-    is_news = refusing.leave_waiting(connection, refused)
+    news = refusing.leave_waiting(connection, refused)
+    short_of_room = any(each.code is WaitCode.AT_CAPACITY for each in news)
     reached("admit.reserved")
     return Pass(
         admits=tuple(admits),
         bound=tuple(bound),
         overtaken=len(binds) + len(offers) - len(bound),
         refused=len(refused),
-        stirs_pools=bool(bound) or (is_news and warm_pools.keeps_any(revision.cluster)),
+        stirs_pools=bool(bound) or (short_of_room and warm_pools.keeps_any(revision.cluster)),
     )
 
 

@@ -9,7 +9,7 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from sqlalchemy import Connection
@@ -64,7 +64,7 @@ def fill(runtime: Runtime) -> Filled:
         section.enter(connection)
         done = _in_section(connection, runtime.owner)
     reached("fill.committed")
-    admit.announce(runtime, done.decided)
+    admit.announce(runtime, replace(done.decided, stirs_pools=False))
     if done.started:
         runtime.hints.step(Step.START, done.started)
     announce(runtime, done.effects)
@@ -88,7 +88,7 @@ def trim_for_reload(
     if not rows:
         return []
     live = settings.live(connection)
-    situation = admit.situation_of(connection, after, live)
+    situation = replace(admit.situation_of(connection, after, live), draining=False)
     found = warm_pools.assembled(
         connection, after, situation, warm_pools.pools(connection, after, situation)
     )

@@ -12,12 +12,13 @@ from kici_scaler.service import counting
 from kici_scaler.store import requests as request_rows
 
 
-def leave_waiting(connection: Connection, refused: Sequence[Refuse]) -> bool:
+def leave_waiting(connection: Connection, refused: Sequence[Refuse]) -> list[Refuse]:
     """Only what changed is written, so a long queue costs nothing while nothing changes.
 
-    Returns whether anything did.
+    Returns the refusals that are news.
     """
     counting.refusals(refused)
+    news = [each for each in refused if not each.request.may_wait or _differs(each, each.request)]
     standings = [
         request_rows.Standing(
             each.request.job_id,
@@ -26,12 +27,11 @@ def leave_waiting(connection: Connection, refused: Sequence[Refuse]) -> bool:
             each.scaler,
             over=not each.request.may_wait,
         )
-        for each in refused
-        if not each.request.may_wait or _differs(each, each.request)
+        for each in news
     ]
     if standings:
         request_rows.record_reasons(connection, standings)
-    return bool(standings)
+    return news
 
 
 def _differs(refuse: Refuse, request: Waiting) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from kici_scaler.domain.request import Result
-from kici_scaler.service import operations, start, sweep, warm_status
+from kici_scaler.service import admit, operations, start, sweep, warm_status
 from kici_scaler.store import agents, scaler_states
 from kici_scaler.store.scaler_states import ScalerStanding
 from tests.integration.warm.site import GATEWAY, Site, label_set, scaler
@@ -239,3 +239,29 @@ def test_a_pass_decides_the_jobs_that_wait_before_it_fills(site: Site) -> None:
     site.rows.request(labels=["a"])
     done = site.fill()
     assert (done.decided.admitted, done.spawned) == (1, 1)
+
+
+def test_pools_of_compute_without_machines_are_kept_as_well(site: Site) -> None:
+    event = {
+        "provisioningTargets": ["https://example.test/hook"],
+        "platform": {"os": "linux", "arch": "x64"},
+    }
+    label_sets = {"labels": ["cloud"], "resources": {"cpus": 1}}
+    site.configure(scaler("a", label_sets, size=2, type="event", maxAgents=1, **event))
+    assert site.fill().spawned == 1
+    (row,) = site.rows.all("SELECT machine_id, warm, targets FROM spawns")
+    assert (row.machine_id, row.warm, row.targets) == (None, True, event["provisioningTargets"])
+    assert "holds 1 of its 1 agents" in _pool(site).why
+
+
+def test_jobs_behind_a_scaler_that_backs_off_have_pools_looked_at_no_more_than_once(
+    site: Site,
+) -> None:
+    site.configure(scaler("a", size=1), scaler("b"))
+    site.settle()
+    site.rows.call(scaler_states.count_failures, ["b"], base_seconds=60, max_seconds=60)
+    site.rows.request(labels=["b"])
+    first = admit.run_pass(site.runtime)
+    site.rows.execute("UPDATE scale_requests SET wait_reason = 'as it was a second ago'")
+    later = admit.run_pass(site.runtime)
+    assert (first.refused, first.stirs_pools, later.stirs_pools) == (1, False, False)

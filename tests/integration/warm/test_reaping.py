@@ -182,6 +182,14 @@ def test_a_reload_leaves_surplus_of_schedules_its_time(site: Site, size: dict[st
     assert len(site.idle()) == 3
 
 
+def test_a_reload_of_a_draining_cluster_takes_no_more_agents_than_the_drain(site: Site) -> None:
+    site.configure(scaler("a", size=2))
+    site.settle()
+    operations.set_draining(site.runtime, True, actor="test")
+    site.configure(scaler("a", size=2), scaler("b"))
+    assert len(site.idle()) == 2
+
+
 def test_a_larger_pool_is_filled_by_the_next_pass(site: Site) -> None:
     site.configure(scaler("a", size=1))
     site.settle()
