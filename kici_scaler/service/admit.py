@@ -8,6 +8,7 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -135,11 +136,23 @@ def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str
 def lock_waiting(
     connection: Connection, revision: revisions.Revision, job_ids: Sequence[str] = ()
 ) -> list[Waiting]:
-    """The requests that may be decided now, most urgent first."""
+    """The requests that may be decided now, most urgent first.
+
+    Without jobs to begin with, some from anywhere in a queue of more than `PER_SCALER` come
+    too: those at its head may be all of a kind that finds no room.
+    """
     names = [scaler.name for scaler in revision.cluster.scalers]
-    return request_rows.lock_waiting(
+    head = request_rows.lock_waiting(
         connection, job_ids=job_ids, scalers=["", *names], per_scaler=PER_SCALER
     )
+    counted = Counter(each.routed_scaler for each in head)
+    long = [name for name in ("", *names) if counted[name] >= PER_SCALER]
+    if job_ids or not long:
+        return head
+    found = {each.job_id: each for each in head}
+    for each in request_rows.lock_some(connection, scalers=long, per_scaler=PER_SCALER):
+        found.setdefault(each.job_id, each)
+    return sorted(found.values(), key=lambda each: (-each.priority, each.enqueued_at, each.job_id))
 
 
 def moment_of(

@@ -149,13 +149,18 @@ def recent(
     return [_request(row) for row in rows]
 
 
-_LOCK_WAITING = sql(
-    """
+_LOCK = """
     SELECT job_id, run_id, labels, exclude, org, role, request_cpu_millis, request_memory_bytes,
            limit_cpu_millis, limit_memory_bytes, image, priority, may_wait, routed_scaler,
            wait_code, wait_reason, enqueued_at
     FROM scale_requests
-    WHERE state = 'waiting' AND job_id = ANY(ARRAY(
+    WHERE state = 'waiting' AND job_id = ANY(ARRAY({which}))
+    ORDER BY priority DESC, enqueued_at, job_id
+    FOR UPDATE SKIP LOCKED
+"""
+_LOCK_WAITING = sql(
+    _LOCK.format(
+        which="""
         SELECT unnest(CAST(:ids AS text[]))
         UNION
         SELECT head.job_id FROM (
@@ -168,11 +173,22 @@ _LOCK_WAITING = sql(
         (SELECT job_id FROM scale_requests
          WHERE state = 'waiting' AND routed_scaler IS NULL
          ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler)
-    ))
-    ORDER BY priority DESC, enqueued_at, job_id
-    FOR UPDATE SKIP LOCKED
-    """,
+        """
+    ),
     "ids",
+    "scalers",
+)
+_LOCK_SOME = sql(
+    _LOCK.format(
+        which="""
+        SELECT drawn.job_id FROM (
+            SELECT unnest(CAST(:scalers AS text[])) AS scaler) AS each_scaler,
+            LATERAL (
+                SELECT job_id FROM scale_requests
+                WHERE state = 'waiting' AND routed_scaler = each_scaler.scaler
+                ORDER BY random() LIMIT :per_scaler) AS drawn
+        """
+    ),
     "scalers",
 )
 
@@ -189,6 +205,12 @@ def lock_waiting(
         _LOCK_WAITING,
         {"ids": list(job_ids), "scalers": list(scalers), "per_scaler": per_scaler},
     )
+    return [_waiting(row) for row in rows]
+
+
+def lock_some(connection: Connection, *, scalers: Sequence[str], per_scaler: int) -> list[Waiting]:
+    """Lock requests from anywhere in the queues of these scalers, most urgent first."""
+    rows = connection.execute(_LOCK_SOME, {"scalers": list(scalers), "per_scaler": per_scaler})
     return [_waiting(row) for row in rows]
 
 
