@@ -42,7 +42,7 @@ _EXISTS = frozenset({S.SPAWNING, S.BOOTING, S.IDLE, S.BUSY})
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What should be hinted once the transaction is committed."""
+    """What should be hinted once the transaction is committed; nothing for who cannot act."""
 
     destroys: frozenset[Place] = frozenset()
     gateways: tuple[tuple[str, str], ...] = ()
@@ -81,6 +81,7 @@ def end(
         reason=reason,
         why=why,
         quarantine_seconds=windows.quarantine_after_seconds,
+        machine_stale_seconds=windows.machine_stale_seconds,
     )
     ended = [*withdrawn, *begun]
     if not ended:
@@ -95,7 +96,7 @@ def end(
     if counts_against_scaler:
         _count_failures(connection, ended, windows)
     return Effects(
-        destroys=frozenset(Place(e.backend_type, e.machine_id) for e in begun),
+        destroys=frozenset(Place(e.backend_type, e.machine_id) for e in begun if e.is_reachable),
         gateways=tuple((e.gateway, e.agent_id) for e in begun if e.gateway is not None),
         capacity_freed=bool(withdrawn),
         requests_waiting=requeued,

@@ -30,6 +30,8 @@ class Ended:
     job_id: str | None
     run_id: str | None
     gateway: str | None
+    is_reachable: bool = True
+    """Whether somebody may tear it down: its machine was heard of lately, or it has none."""
 
 
 _WITHDRAW = sql(
@@ -86,7 +88,11 @@ _END = sql(
     FROM old LEFT JOIN told USING (agent_id)
     WHERE s.agent_id = old.agent_id
     RETURNING s.agent_id, old.state AS was, s.scaler, s.backend_type, s.machine_id, s.job_id,
-              s.run_id, told.gateway
+              s.run_id, told.gateway, s.machine_id IS NULL OR EXISTS (
+                  SELECT 1 FROM machines m
+                  WHERE m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+                    AND m.state <> 'unreachable' AND m.last_heartbeat
+                        > clock_timestamp() - make_interval(secs => :stale)) AS is_reachable
     """,
     "ids",
     "states",
@@ -106,6 +112,7 @@ def begin(
     reason: DestroyReason,
     why: str,
     quarantine_seconds: float,
+    machine_stale_seconds: float = 30.0,
 ) -> list[Ended]:
     """Move these spawns from `states` to destroying; those elsewhere are left alone."""
     rows = connection.execute(
@@ -116,6 +123,7 @@ def begin(
             "reason": reason.value,
             "why": why,
             "quarantine": quarantine_seconds,
+            "stale": machine_stale_seconds,
         },
     )
     return _ended(rows)

@@ -54,6 +54,7 @@ def _ending(rows: Rows, **more: Any) -> str:
 
 def test_whoever_moves_the_row_is_told_what_it_was(rows: Rows) -> None:
     rows.gateway()
+    rows.machine()
     agent, job = rows.busy()
     rows.agent(agent)
     (ended,) = rows.call(_begin, agent)
@@ -61,6 +62,19 @@ def test_whoever_moves_the_row_is_told_what_it_was(rows: Rows) -> None:
     row = rows.get("spawns", agent)
     assert (row["destroy_reason"], row["condemned_why"]) == ("idle", "surplus")
     assert (row["attempts"], row["due_count"], row["retry_at"]) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("machine", "reachable"),
+    [({}, True), ({"state": "draining"}, True), ({"state": "unreachable"}, False), (None, False)],
+)
+def test_it_is_told_whether_somebody_is_there_to_tear_it_down(
+    rows: Rows, machine: dict[str, str] | None, reachable: bool
+) -> None:
+    if machine is not None:
+        rows.machine(**machine)
+    (ended,) = rows.call(_begin, rows.spawn(S.BOOTING))
+    assert ended.is_reachable is reachable
 
 
 def test_an_agent_that_nobody_sees_has_no_gateway_to_be_told_through(rows: Rows) -> None:
