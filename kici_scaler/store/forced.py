@@ -20,13 +20,14 @@ def forget(connection: Connection, *, agent_ids: Sequence[str]) -> list[str]:
                 WHERE agent_id = ANY(:ids) AND state IN ('destroying', 'quarantined')
                   AND coalesce(lease_expires_at, '-infinity') < clock_timestamp()
                 RETURNING agent_id, scaler
-            ), {OVER_WITH_ITS_LAST}
-            UPDATE outcomes o SET gone_at = clock_timestamp(), updated_at = clock_timestamp(),
-                timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
-                exit_cause = coalesce(o.exit_cause,
-                    jsonb_build_object('kind', 'said-to-be-gone'))
-            FROM gone WHERE o.agent_id = gone.agent_id
-            RETURNING o.agent_id
+            ), {OVER_WITH_ITS_LAST}, told AS (
+                UPDATE outcomes o SET gone_at = clock_timestamp(), updated_at = clock_timestamp(),
+                    timings = o.timings || jsonb_build_object('gone', clock_timestamp()),
+                    exit_cause = coalesce(o.exit_cause,
+                        jsonb_build_object('kind', 'said-to-be-gone'))
+                FROM gone WHERE o.agent_id = gone.agent_id
+            )
+            SELECT agent_id FROM gone
             """,
             "ids",
         ),
