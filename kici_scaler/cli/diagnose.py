@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -9,13 +11,10 @@ import typer
 
 from kici_scaler.cli import access
 from kici_scaler.cli.config import AsJson, print_json
-from kici_scaler.cli.render import print_table
+from kici_scaler.cli.render import print_table, span
 from kici_scaler.errors import ExitCode
 
 _EXITS = {"pass": ExitCode.OK, "warn": ExitCode.OK, "fail": ExitCode.INVALID}
-_STATES = (
-    "requested", "reserved", "spawning", "booting", "idle", "busy", "destroying", "gone",
-)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -66,13 +65,24 @@ def timeline(
 
 
 def _states_of(agent: Any) -> list[tuple[str, str, str]]:
-    timings = (agent.get("outcome") or agent.get("live") or agent).get("timings") or {}
-    return [(str(timings[name]), name, "") for name in _STATES if timings.get(name)]
+    """Each state with the time that was spent in it; the last one goes on, or is the end."""
+    timings = dict((agent["outcome"] or {}).get("timings") or {})
+    timings |= (agent["agent"] or {}).get("timings") or {}
+    ordered = sorted(timings.items(), key=lambda each: str(each[1]))
+    stays = [_between(at, after) for (_, at), (_, after) in pairwise(ordered)]
+    return [
+        (str(at), name, stay)
+        for (name, at), stay in zip(ordered, [*stays, ""][: len(ordered)], strict=True)
+    ]
+
+
+def _between(begin: str, end: str) -> str:
+    seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+    return f"for {span(seconds)}"
 
 
 def _events_of(agent: Any) -> list[tuple[str, str, str]]:
     return [
-        (str(event["at"]), event["type"], (event.get("detail") or "").splitlines()[0])
-        for event in agent.get("events") or []
-        if (event.get("detail") or event["type"])
+        (str(event["at"]), event["type"], event["detail"].partition("\n")[0])
+        for event in agent["events"]
     ]
