@@ -156,7 +156,7 @@ def pull(connection: Connection, wanted: Wanted) -> None:
         with translated(f"pull {wanted.name}", changes=False):
             _follow(connection, wanted, _events(connection, wanted.name, auth))
     except BackendError as error:
-        raise _judged(error, wanted) from error
+        raise judged(error, wanted) from error
 
 
 def _events(
@@ -226,7 +226,7 @@ def _acquire(lock: FileLock, connection: Connection, wanted: Wanted) -> None:
             ) from error
 
 
-def _judged(error: BackendError, wanted: Wanted) -> BackendError:
+def judged(error: BackendError, wanted: Wanted) -> BackendError:
     """A pull's failure as the caller should take it: what a job's image does is the job's."""
     is_hopeless = any(each in str(error).lower() for each in _HOPELESS)
     if is_hopeless and wanted.is_of_job:
