@@ -60,10 +60,11 @@ async def redeem(body: ClaimBody, request: Request, gateway: TheGateway) -> Cred
     try:
         return CredentialsView.of(await claims.redeem(gateway, body.claim_code, address))
     except claims.NotRedeemed as problem:
-        raise _answer(problem) from problem
+        raise answer_of(problem) from problem
 
 
-def _answer(problem: claims.NotRedeemed) -> HttpError:
+def answer_of(problem: claims.NotRedeemed) -> HttpError:
+    """What an HTTP caller is told."""
     if problem.failure is not None:
         status, code = _STATUSES[problem.failure]
         return HttpError(status, code, str(problem))
