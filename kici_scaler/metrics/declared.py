@@ -167,6 +167,12 @@ WARM_HITS = Metric(
     "Jobs that a ready agent was given.",
     _SCALER,
 )  # fmt: skip
+WARM_LOST = Metric(
+    "kici_orch_scaler_warm_pool_lost_total", Kind.COUNTER, Carried.BY_COUNTS,
+    "Ready agents that ended before they began their job; hits without them are cold starts"
+    " avoided.",
+    _SCALER,
+)  # fmt: skip
 WARM_MISSES = Metric(
     "kici_orch_scaler_warm_pool_misses_total", Kind.COUNTER, Carried.BY_COUNTS,
     "Agents that had to be started although their label set keeps some ready, by why.",

@@ -141,6 +141,7 @@ def _of_books(found: Figures, counted: Iterable[warm_books.Count]) -> None:
         What.SPAWN: declared.WARM_SPAWNS,
         What.REAP: declared.WARM_REAPED,
         What.HIT: declared.WARM_HITS,
+        What.LOST: declared.WARM_LOST,
     }
     for each in counted:
         if (metric := simple.get(each.what)) is not None:

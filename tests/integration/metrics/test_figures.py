@@ -134,10 +134,12 @@ def test_warm_pools_are_counted_by_scaler(rows: Rows, runtime: Runtime) -> None:
             [
                 warm_books.Count("local", label_set, What.SPAWN, 2),
                 warm_books.Count("local", label_set, What.MISS_SHAPE),
+                warm_books.Count("local", label_set, What.LOST),
             ],
         )
     found = figures.read(runtime)
     assert _value(found, declared.WARM_SPAWNS, "local") == 4
+    assert _value(found, declared.WARM_LOST, "local") == 2
     assert _value(found, declared.WARM_MISSES, "local", "shape") == 2
 
 
