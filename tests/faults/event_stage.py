@@ -181,7 +181,7 @@ def event_stage(
             Installation(plan, roles_of=lambda context: _children(context, ports))
         )
         the = Stage(
-            servers, roles, way, way, front, ports, engine,
+            servers, roles, way, way, front, way, ports, engine,
             folder / "checkpoints", folder / "witness",
         )  # fmt: skip
         yield EventStage(the, receiver, way)

@@ -82,6 +82,8 @@ class Stage:
     postgres: TcpProxy
     redis: TcpProxy
     front: TcpProxy
+    gateways_postgres: TcpProxy
+    """The database as gateways reach it, behind `postgres`: cut, only they lose it."""
     gateway_ports: Sequence[int]
     engine: Engine = field(repr=False)
     checkpoints: Path
@@ -161,6 +163,7 @@ def stage(
         _set_windows(engine, windows)
         postgres = stack.enter_context(_proxy(database_url))
         redis = stack.enter_context(_proxy(servers.profile.redis_url.get_secret_value()))
+        behind = stack.enter_context(TcpProxy((postgres.host, postgres.port)))
         ports = [free_port() for _ in range(cast.gateways)]
         front = stack.enter_context(TcpProxy(("127.0.0.1", ports[0])))
         plan = Plan(
@@ -178,7 +181,9 @@ def stage(
             Installation(
                 plan,
                 folder / "roles",
-                roles_of=lambda context: _children(context, cast, ports),
+                roles_of=lambda context: _children(
+                    context, cast, ports, _through(database_url, behind)
+                ),
                 restarts=SOON,
             )
         )
@@ -188,6 +193,7 @@ def stage(
             postgres,
             redis,
             front,
+            behind,
             ports,
             engine,
             folder / "checkpoints",
@@ -195,7 +201,9 @@ def stage(
         )
 
 
-def _children(context: RoleContext, cast: Cast, ports: Sequence[int]) -> list[Child]:
+def _children(
+    context: RoleContext, cast: Cast, ports: Sequence[int], gateways_database: str
+) -> list[Child]:
     """Every role as often as the cast says, each under a name of its own."""
     children: list[Child] = []
     for kind, count in (("control", cast.control), ("bare-metal", cast.workers)):
@@ -211,7 +219,8 @@ def _children(context: RoleContext, cast: Cast, ports: Sequence[int]) -> list[Ch
                 )
             )
     for number, port in enumerate(ports):
-        at = replace(context, environment={**context.environment, "KICI_PORT": str(port)})
+        own = {"KICI_PORT": str(port), "KICI_DATABASE_URL": gateways_database}
+        at = replace(context, environment={**context.environment, **own})
         children.append(by_ready_file(at, f"gateway-{number}", programs.gateway_program()))
     for number in range(cast.beats):
         home = context.folder.run / f"beat-{number}"

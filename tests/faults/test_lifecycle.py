@@ -36,18 +36,24 @@ def _long_jobs(count: int, seconds: float) -> list[Job]:
     return [Job(f"long-{number}", seconds) for number in range(count)]
 
 
-@pytest.mark.timeout(240)
-def test_a_database_outage_condemns_no_busy_agent_and_loses_no_result(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(6, 12.0), pytest.param(50, 110.0, marks=pytest.mark.long)]
+)
+def test_a_database_outage_condemns_no_busy_agent_and_loses_no_result(
+    tmp_path: Path, count: int, seconds: float
+) -> None:
     """Jobs end while nobody can store that; their agents keep the result until they can."""
-    with stage(tmp_path, most_agents=6) as the, dispatcher(the) as client:
+    with stage(tmp_path, most_agents=count) as the, dispatcher(the) as client:
         keep_history(the)
-        wanted = _long_jobs(6, 12.0)
+        wanted = _long_jobs(count, seconds)
         ask_for_all(client, the, wanted)
-        eventually(lambda: _busy(the) == 6, within=60)
+        eventually(lambda: _busy(the) == count, within=seconds, why=lambda: still_open(the))
         the.postgres.refuse()
         the.postgres.drop()
         eventually(
-            lambda: all("ended" in (the.witness / job.id).read_text() for job in wanted), within=60
+            lambda: all("ended" in (the.witness / job.id).read_text() for job in wanted),
+            within=seconds + 60,
         )
         the.postgres.listen()
         wait_for_quiet(the, wanted, within=90)
@@ -83,16 +89,21 @@ def _adopters(the: Stage) -> int:
     return len(rows)
 
 
-@pytest.mark.timeout(300)
-def test_a_rolling_restart_of_all_gateways_fails_no_running_job(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(6, 14.0), pytest.param(100, 240.0, marks=pytest.mark.long)]
+)
+def test_a_rolling_restart_of_all_gateways_fails_no_running_job(
+    tmp_path: Path, count: int, seconds: float
+) -> None:
     with (
-        stage(tmp_path, Cast(gateways=2), most_agents=6) as the,
+        stage(tmp_path, Cast(gateways=2), most_agents=count) as the,
         dispatcher(the) as client,
     ):
         keep_history(the)
-        wanted = _long_jobs(6, 14.0)
+        wanted = _long_jobs(count, seconds)
         ask_for_all(client, the, wanted)
-        eventually(lambda: _busy(the) == 6, within=60)
+        eventually(lambda: _busy(the) == count, within=seconds, why=lambda: still_open(the))
         for number in (0, 1):
             the.show(1 - number)
             name = f"gateway-{number}"
@@ -100,9 +111,38 @@ def test_a_rolling_restart_of_all_gateways_fails_no_running_job(tmp_path: Path) 
             the.kill(name, signal.SIGTERM)
             eventually(partial(_was_started_again, the, name, starts), within=60)
             eventually(lambda: _unseen(the) == 0, within=60, why=lambda: still_open(the))
+        wait_for_quiet(the, wanted, within=seconds + 120)
+        findings = check(the, wanted)
+        assert findings.none, findings
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_gateways_that_lose_the_database_alone_condemn_nobody(tmp_path: Path) -> None:
+    """The sweep goes on and sees every gateway fall silent: then nobody can have been seen."""
+    with stage(tmp_path, Cast(gateways=2), most_agents=4) as the, dispatcher(the) as client:
+        keep_history(the)
+        wanted = _long_jobs(4, 80.0)
+        ask_for_all(client, the, wanted)
+        eventually(lambda: _busy(the) == 4, within=60)
+        the.gateways_postgres.refuse()
+        the.gateways_postgres.drop()
+        eventually(lambda: _seen(the) == 0, within=60, why="every gateway was declared dead")
+        # Longer than any absence that is forgiven on this stage.
+        eventually(lambda: _absent_for(the) > 65, within=120)
+        assert _busy(the) == 4
+        the.gateways_postgres.listen()
         wait_for_quiet(the, wanted, within=120)
         findings = check(the, wanted)
         assert findings.none, findings
+
+
+def _absent_for(the: Stage) -> float:
+    row = the.rows(
+        "SELECT coalesce(extract(epoch FROM clock_timestamp() - max(unseen_since)), 0) AS seconds"
+        " FROM agents"
+    )
+    return float(str(row[0]["seconds"]))
 
 
 @pytest.mark.timeout(240)

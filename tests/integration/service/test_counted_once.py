@@ -19,9 +19,9 @@ from tests.support.rows import KIND, MACHINE, Rows
 
 pytestmark = pytest.mark.usefixtures("one_place")
 
-BATCH = 60
-ROUNDS = 5
-"""Three hundred provisions, each seen dying by several at once."""
+BATCH = 50
+ROUNDS = 3
+"""Three hundred provisions in all, each seen dying by several at once."""
 
 Observer = Callable[[Runtime, Sequence[StartOrder]], object]
 
