@@ -35,7 +35,7 @@ COPY busybox /bin/busybox
 COPY busybox /bin/sh
 COPY passwd /etc/passwd
 ENV IMAGE_SAYS=hello PATH=/bin
-WORKDIR /home/builder
+WORKDIR /home/runner
 USER builder
 ENTRYPOINT ["/bin/busybox", "false"]
 """
@@ -58,7 +58,7 @@ def make_images(api: APIClient, tree: Path, authorities: bytes = b"") -> None:
         _AGENT_FILE.format(base=BASE),
         {"agent.pyz": zipapp_bytes(), "authorities.pem": authorities},
     )
-    passwd = b"root:x:0:0::/root:/bin/sh\nbuilder:x:1234:1234::/home/builder:/bin/sh\n"
+    passwd = b"root:x:0:0::/root:/bin/sh\nbuilder:x:1234:1234::/home/runner:/bin/sh\n"
     build(api, NO_PYTHON, _NO_PYTHON_FILE, {"busybox": busybox, "passwd": passwd})
 
 
