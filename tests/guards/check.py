@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,10 +30,20 @@ class Outcome(enum.StrEnum):
     """Every test passed: nothing holds this guard in its place."""
     BROKEN = "BROKEN"
     """The tests did not run (an import or syntax error, a hang): nothing is shown."""
+    RED = "RED"
+    """A test of it fails with every guard in place, so it shows nothing either."""
 
 
 _MEANS: Final[dict[int | None, Outcome]] = {0: Outcome.MISSED, 1: Outcome.CAUGHT}
 """What pytest's exit code says of the guard; every other code means that tests did not run."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An outcome, and the test that noticed ('' when none did)."""
+
+    outcome: Outcome
+    by: str = ""
 
 
 class StaleGuard(Exception):
@@ -56,6 +67,10 @@ class Guard:
     code: str
     instead: str
     tests: tuple[str, ...]
+
+    def has_one_of(self, failed: Collection[str]) -> bool:
+        """Whether one of its tests is among these."""
+        return any(name.startswith(test) for name in failed for test in self.tests)
 
     def taken_from(self, text: str) -> str:
         """The file's text without the guard.
@@ -86,20 +101,42 @@ def copy_tree(root: Path, files: Sequence[Path], target: Path) -> None:
         shutil.copy2(file, copy)
 
 
-def run_tests(tree: Path, tests: Sequence[str]) -> int | None:
-    """Pytest's exit code for these tests of a tree, stopped at the first failure; None: hung."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+@dataclass(frozen=True)
+class Ran:
+    """What pytest did: its exit code (None: hung), what failed, and its last lines."""
+
+    code: int | None
+    failed: tuple[str, ...] = ()
+    last_words: str = ""
+
+
+def run_tests(
+    tree: Path, tests: Sequence[str], *options: str, more: Mapping[str, str] | None = None
+) -> Ran:
+    """Run these tests of a tree.
+
+    Args:
+        options: further ones of pytest.
+        more: variables beside those of this process.
+    """
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *options, *tests,
+    ]  # fmt: skip
+    environment = {
+        **os.environ, **(more or {}), "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, timeout=PATIENCE, capture_output=True, check=False
-        )
+            command, cwd=tree, env=environment, timeout=PATIENCE, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
+        return Ran(None)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
+    return Ran(done.returncode, tuple(failed), done.stdout[-2_000:] + done.stderr[-2_000:])
 
 
-def without(guard: Guard, tree: Path) -> Outcome:
+def without(guard: Guard, tree: Path, more: Mapping[str, str] | None = None) -> Verdict:
     """What the guard's tests say of a tree that lacks it; the tree is whole again afterwards.
 
     Raises:
@@ -109,17 +146,7 @@ def without(guard: Guard, tree: Path) -> Outcome:
     whole = file.read_text(encoding="utf-8")
     file.write_text(guard.taken_from(whole), encoding="utf-8")
     try:
-        code = run_tests(tree, guard.tests)
+        ran = run_tests(tree, guard.tests, "-x", more=more)
     finally:
         file.write_text(whole, encoding="utf-8")
-    return _MEANS.get(code, Outcome.BROKEN)
-
-
-def check(guards: Sequence[Guard], tree: Path) -> Iterator[tuple[Guard, Outcome]]:
-    """Each guard with what became of its tests.
-
-    Raises:
-        StaleGuard.
-    """
-    for guard in guards:
-        yield guard, without(guard, tree)
+    return Verdict(_MEANS.get(ran.code, Outcome.BROKEN), next(iter(ran.failed), ""))

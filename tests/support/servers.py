@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import psycopg2
 import pytest
@@ -68,7 +68,7 @@ class Databases:
         Args:
             template_url: a database to copy; nobody may be connected to it.
         """
-        name = f"test_{next(self._numbers)}"
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
         template = make_url(template_url).database if template_url else "template0"
         assert template is not None
         names = (sql.Identifier(part) for part in (name, ROLE, template))
@@ -91,6 +91,29 @@ class Databases:
                 cursor.execute(statement)
 
 
+@dataclass(frozen=True)
+class SharedServers:
+    """A running pair for one test process after another, found by the environment."""
+
+    home: Path
+    postgres_port: int
+    redis_port: int
+
+    VARIABLE: ClassVar[str] = "KICI_TEST_SERVERS"
+
+    def environment(self) -> dict[str, str]:
+        """What leads a test process here."""
+        return {self.VARIABLE: f"{self.home}:{self.postgres_port}:{self.redis_port}"}
+
+    @classmethod
+    def named(cls) -> SharedServers | None:
+        """Those that the environment names."""
+        if not (text := os.environ.get(cls.VARIABLE)):
+            return None
+        home, postgres, redis = text.rsplit(":", 2)
+        return cls(Path(home), int(postgres), int(redis))
+
+
 @pytest.fixture(scope="session")
 def servers_home() -> Iterator[Path]:
     """A folder for server data that also the servers' account can reach."""
@@ -102,6 +125,9 @@ def servers_home() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgres_server(servers_home: Path) -> Iterator[EmbeddedPostgres]:
     """The running Postgres of this test process; not durable, hence quick."""
+    if (shared := SharedServers.named()) is not None:
+        yield EmbeddedPostgres(shared.home, shared.postgres_port, durable=False)
+        return
     binaries = os.environ.get("KICI_TEST_POSTGRES_BIN")
     server = EmbeddedPostgres(
         servers_home,
@@ -117,6 +143,9 @@ def postgres_server(servers_home: Path) -> Iterator[EmbeddedPostgres]:
 @pytest.fixture(scope="session")
 def redis_server(servers_home: Path) -> Iterator[EmbeddedRedis]:
     """The running Redis of this test process; keeps nothing on disk."""
+    if (shared := SharedServers.named()) is not None:
+        yield EmbeddedRedis(shared.home, shared.redis_port, durable=False)
+        return
     server = EmbeddedRedis(servers_home, free_port(), durable=False)
     with running(server, REDIS_STOP):
         yield server

@@ -56,6 +56,18 @@ def modules_of(*folders: str) -> list[Module]:
     return [Module(file) for file in sorted(files) if not _NOT_SOURCE & set(file.parts)]
 
 
+def files_of_tree() -> list[Path]:
+    """Every file that is published, and those that are about to be."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, check=True, text=True,
+        ).stdout  # fmt: skip
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return files_to_publish()
+    return [file for name in listed.split("\0") if name and (file := ROOT / name).is_file()]
+
+
 def files_to_publish() -> list[Path]:
     """Every file that a reader of the repository gets.
 

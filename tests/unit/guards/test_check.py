@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.guards.__main__ import LIST
-from tests.guards.check import Guard, Outcome, StaleGuard, read_guards, without
+from tests.guards.check import (
+    Guard,
+    Outcome,
+    StaleGuard,
+    Verdict,
+    read_guards,
+    run_tests,
+    without,
+)
 from tests.support.source import ROOT
 
 GUARDS = read_guards(LIST)
@@ -39,15 +47,29 @@ def guard(test: str, *, code: str = "amount > balance", instead: str = "False") 
 
 
 def test_a_guard_that_a_test_needs_is_caught(tree: Path) -> None:
-    assert without(guard("test_no_overdraft"), tree) is Outcome.CAUGHT
+    verdict = without(guard("test_no_overdraft"), tree)
+    assert verdict == Verdict(Outcome.CAUGHT, by="test_bank.py::test_no_overdraft")
 
 
 def test_a_guard_that_no_test_needs_is_missed(tree: Path) -> None:
-    assert without(guard("test_withdraw"), tree) is Outcome.MISSED
+    assert without(guard("test_withdraw"), tree) == Verdict(Outcome.MISSED)
 
 
 def test_code_that_no_longer_loads_shows_nothing(tree: Path) -> None:
-    assert without(guard("test_no_overdraft", instead="(("), tree) is Outcome.BROKEN
+    assert without(guard("test_no_overdraft", instead="(("), tree).outcome is Outcome.BROKEN
+
+
+def test_a_guard_is_not_shown_by_a_test_that_fails_anyway() -> None:
+    its = guard("test_no_overdraft")
+    assert its.has_one_of(["test_bank.py::test_no_overdraft[x]"])
+    assert not its.has_one_of(["test_bank.py::test_withdraw"])
+
+
+def test_what_failed_is_told_by_name(tree: Path) -> None:
+    (tree / "bank.py").write_text("def withdraw(balance, amount):\n    return balance - amount\n")
+    ran = run_tests(tree, ["test_bank.py"])
+    assert ran.code == 1
+    assert ran.failed == ("test_bank.py::test_no_overdraft",)
 
 
 def test_the_tree_is_whole_again_afterwards(tree: Path) -> None:
