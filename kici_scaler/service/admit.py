@@ -162,7 +162,7 @@ def moment_of(
     live = settings.live(connection)
     situation = situation_of(connection, revision, live)
     if waiting:
-        ready = warm_pools.ready(connection, revision, situation, most=len(waiting))
+        ready = warm_pools.ready(connection, revision, situation, waiting)
         situation = replace(situation, ready=ready, static=static_agents.present(connection))
     return Moment(connection, owner, revision, live, situation, Deciding(situation))
 

@@ -11,6 +11,7 @@ from kici_scaler.domain.admission import Situation
 from kici_scaler.domain.labels import MachineFacts, normalise, offer
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.prespawned import Prespawned, Ready
+from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.resources import Need, Shape, resolve
 from kici_scaler.domain.routing import Route
 from kici_scaler.domain.scalers import Amount, Cluster, LabelSet, Resources, Scaler
@@ -24,6 +25,8 @@ from kici_scaler.store.scaler_states import ScalerStanding
 from kici_scaler.store.warm import MemberRow, ReadyRow
 
 JOB_THAT_SAYS_NOTHING = Resources()
+HOST_PREFIX = "kici:host:"
+"""Labels that begin so name the host of one agent; each says its own."""
 _MOST_REMEMBERED = 16
 _digests: Remembered[int, tuple[Cluster, Mapping[PoolKey, str]]] = Remembered(_MOST_REMEMBERED)
 
@@ -104,13 +107,17 @@ def assembled(
 
 
 def ready(
-    connection: Connection, revision: Revision, situation: Situation, *, most: int
+    connection: Connection, revision: Revision, situation: Situation, waiting: Sequence[Waiting]
 ) -> list[Ready]:
-    """The agents that could be given a job now, at most so many of each kind."""
+    """The agents that could be given a job now, as many of each kind as these could use."""
     if not keeps_any(revision.cluster):
         return []
     kinds = _Kinds(revision, situation)
-    return [Ready(kinds.of(row), row.agents) for row in warm.ready(connection, most=most)]
+    by_host = any(
+        label.startswith(HOST_PREFIX) for each in waiting for label in each.labels | each.exclude
+    )
+    rows = warm.ready(connection, most=len(waiting), by_host=by_host)
+    return [Ready(kinds.of(row), row.agents) for row in rows]
 
 
 def like(row: MemberRow, revision: Revision, situation: Situation) -> Prespawned:

@@ -32,21 +32,27 @@ class ReadyRow:
 _SEEN = "a.unseen_since IS NULL AND g.dead_at IS NULL"
 
 _READY = sql(f"""
-    SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, a.labels, a.gate,
+    SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, said.labels, a.gate,
            s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
            (array_agg(s.agent_id ORDER BY s.idle_at, s.agent_id))[1:CAST(:most AS int)] AS ids,
            (array_agg(s.idle_at ORDER BY s.idle_at, s.agent_id))[1:CAST(:most AS int)] AS since
     FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
     JOIN gateways g ON g.incarnation = a.gateway
-    LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+    LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type,
+    LATERAL (SELECT coalesce(array_agg(label), '{{}}') AS labels FROM unnest(a.labels) AS label
+             WHERE :by_host OR label NOT LIKE 'kici:host:%') AS said
     WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
       AND m.state IS DISTINCT FROM 'draining'
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 """)
 
 
-def ready(connection: Connection, *, most: int) -> list[ReadyRow]:
-    """Agents that could be given a job now, at most so many of each kind."""
+def ready(connection: Connection, *, most: int, by_host: bool = True) -> list[ReadyRow]:
+    """Agents that could be given a job now, at most so many of each kind.
+
+    Without `by_host` the labels that name each agent's own host are left out, so that many
+    agents are few kinds.
+    """
     return [
         ReadyRow(
             scaler=row.scaler,
@@ -61,7 +67,7 @@ def ready(connection: Connection, *, most: int) -> list[ReadyRow]:
             limit_memory_bytes=row.limit_memory_bytes,
             agents=tuple(zip(row.since, row.ids, strict=True)),
         )
-        for row in connection.execute(_READY, {"most": most})
+        for row in connection.execute(_READY, {"most": most, "by_host": by_host})
     ]
 
 

@@ -129,6 +129,15 @@ def test_derived_labels_may_be_asked_for(site: Site) -> None:
     assert answer.result is Result.READY
 
 
+def test_an_agent_may_be_asked_for_by_its_host_and_excluded_by_it(site: Site) -> None:
+    first, second = _ready(site, label_set("linux"))
+    for agent in (first, second):
+        site.rows.set("agents", agent, labels=["linux", f"kici:host:of-{agent}"])
+    assert site.request("linux", f"kici:host:of-{second}").agent_id == second
+    assert site.request("linux", excludeLabels=[f"kici:host:of-{first}"]).agent_id != first
+    assert site.request("linux").agent_id == first
+
+
 def test_the_job_is_given_to_its_own_label_set_before_any_other_that_would_do(site: Site) -> None:
     _ready(site, *GATED, size=1)
     site.rows.execute("UPDATE spawns SET idle_at = idle_at - '1h'::interval WHERE 'gpu'"
