@@ -39,7 +39,12 @@ def reload_config(*, plan: bool = False) -> dict[str, object]:
         raise
     except KiciError as error:
         return _refused(str(error), error.hint)
-    return {"revision": done.revision_id, "applied": done.applied, "warnings": list(done.warnings)}
+    return {
+        "revision": done.revision_id,
+        "applied": done.applied,
+        "changes": done.plan.summary,
+        "warnings": [*done.warnings, *done.unserved],
+    }
 
 
 def _refused(message: str, hint: str) -> dict[str, object]:

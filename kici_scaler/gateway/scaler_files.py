@@ -16,6 +16,7 @@ from kici_scaler.errors import InvalidInput, KiciError
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.service import reload
 from kici_scaler.service.reload import Candidate
+from kici_scaler.store.engine import CommitUnknown
 
 log = structlog.get_logger(__name__)
 
@@ -52,10 +53,16 @@ async def _reload(gateway: Gateway, files: ScalerFiles) -> None:
     try:
         candidate = await gateway.threads.http(files.read, gateway.runtime.engine)
         done = await gateway.threads.http(reload.apply, gateway.runtime, candidate, author="SIGHUP")
+    except CommitUnknown as error:
+        hint = "send the signal again; what is in force already is left as it is"
+        log.error("not known whether the reload happened", error=str(error), hint=hint)
     except KiciError as error:
         log.error("reload refused; nothing changed", error=str(error), hint=error.hint)
     else:
-        log.info("reloaded", revision=done.revision_id, applied=done.applied)
+        changes = done.plan.summary
+        log.info("reloaded", revision=done.revision_id, applied=done.applied, changes=changes)
+        for warning in (*done.warnings, *done.unserved):
+            log.warning("reloaded, but", warning=warning)
 
 
 def _files(request: Request) -> ScalerFiles:

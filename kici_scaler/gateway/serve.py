@@ -82,9 +82,10 @@ async def _serve(
 ) -> None:
     gateway = Gateway(runtime, keys, stream, settings.installation_id)
     life = Life(gateway, settings.mutex_url)
-    await life.begin()
     files = ScalerFiles(settings.scaler_config_path, settings.scaler_config_dir)
+    # Before anything waits for a server: without a handler the signal would end the process.
     reload_on_hangup(gateway, files)
+    await life.begin()
     server = _Server(_configuration(make_app(gateway, life, files)), life, settings.ready_file)
     try:
         await server.serve([listener])

@@ -13,7 +13,7 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,8 +130,8 @@ def shown(engine: Engine, revision_id: int) -> tuple[Mapping[str, object], Reloa
         document = revision_rows.document(connection, revision_id)
         after = revisions.by_id(connection, revision_id).cluster
         earlier = revision_rows.before(connection, revision_id)
-        before = Cluster() if earlier is None else revisions.by_id(connection, earlier).cluster
-    return document, plan_reload(before, after)
+        before = revisions.EMPTY if earlier is None else revisions.by_id(connection, earlier)
+    return document, _differences(before, after)
 
 
 def plan(engine: Engine, candidate: Candidate) -> Reloaded:
@@ -142,7 +142,7 @@ def plan(engine: Engine, candidate: Candidate) -> Reloaded:
     """
     with snapshot(engine) as connection:
         current = revisions.active(connection)
-        planned = _plan(connection, current.cluster, candidate)
+        planned = _plan(connection, current, candidate)
         drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
         machines = admit.machines_seen(connection, settings.windows(connection))
     return Reloaded(
@@ -202,21 +202,19 @@ def _apply(
         unchanged = plan_reload(current.cluster, current.cluster)
         return Reloaded(current.id, unchanged, candidate.warnings, applied=False), None
     _refuse_overtaken(candidate, current.id)
-    planned = _plan(connection, current.cluster, candidate)
+    planned = _plan(connection, current, candidate)
     drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
-    # The first one has nothing to differ from but its scalers.
-    told = planned if current.id else replace(planned, cluster=())
     revision_id = revision_rows.activate(
         connection,
         document=candidate.document,
         digest=candidate.digest,
         source=candidate.source,
         author=author,
-        summary=told.summary,
+        summary=planned.summary,
     )
     after = Revision(revision_id, candidate.cluster)
     handed_over = handover.carry_out(connection, owner, current, after, planned)
-    detail = {"source": candidate.source, "changes": told.summary}
+    detail = {"source": candidate.source, "changes": planned.summary}
     audit.record(connection, author, "reload", f"revision {revision_id}", detail)
     done = Reloaded(
         revision_id,
@@ -251,9 +249,15 @@ def _refuse_overtaken(candidate: Candidate, current: int) -> None:
         )
 
 
-def _plan(connection: Connection, current: Cluster, candidate: Candidate) -> ReloadPlan:
+def _differences(before: Revision, after: Cluster, leaving: Collection[str] = ()) -> ReloadPlan:
+    """The plan from one to the other; the first has nothing to differ from but its scalers."""
+    planned = plan_reload(before.cluster, after, leaving)
+    return planned if before.id else replace(planned, cluster=())
+
+
+def _plan(connection: Connection, current: Revision, candidate: Candidate) -> ReloadPlan:
     leaving = retiring.with_agents(connection)
-    planned = plan_reload(current, candidate.cluster, leaving)
+    planned = _differences(current, candidate.cluster, leaving)
     rejections = [*planned.rejections, *_changed_types(connection, leaving, candidate.cluster)]
     if rejections:
         raise ReloadRejected(rejections)
