@@ -72,6 +72,7 @@ class _After:
     """What is to be hinted once the try's transaction is committed."""
 
     effects: list[ending.Effects] = field(default_factory=list)
+    looks: list[settle.Looked] = field(default_factory=list)
     steps: set[Step] = field(default_factory=set)
 
 
@@ -146,6 +147,8 @@ def _record(
     reached("deliver.applied")
     for effects in after.effects:
         ending.announce(runtime, effects)
+    for looked in after.looks:
+        settle.announce(runtime, looked)
     remind(runtime, after.steps)
     return Recorded(state, tuple(each for effects in after.effects for each in effects.ended))
 
@@ -202,7 +205,7 @@ def _after_called_off(
         return tried.state
     delivery_tries.close(connection, tried.id, DeliveryState.NOT_DONE)
     teardowns.withdraw_scale_down(connection, tried.agent_id, tried.target)
-    after.effects.append(settle.look(connection, tried.agent_id).effects)
+    after.looks.append(settle.look(connection, tried.agent_id))
     return DeliveryState.NOT_DONE
 
 
@@ -214,7 +217,7 @@ def _after_scale_down(
     state = _continue(connection, tried, attempt, None)
     if state is DeliveryState.DONE:
         delivery_tries.count(connection, tried.scaler, tried.kind, tried.reason)
-        after.effects.append(settle.look(connection, tried.agent_id).effects)
+        after.looks.append(settle.look(connection, tried.agent_id))
     return state
 
 

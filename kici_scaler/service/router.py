@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from kici_scaler.domain.delivery import DeliveryKind, DeliveryState
 from kici_scaler.errors import Conflict, NotFound
-from kici_scaler.service import ending, settle
+from kici_scaler.service import settle
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import claims, delivery_tries, delivery_views, provisions, settings
 from kici_scaler.store.deliveries import TakenDelivery
@@ -45,7 +45,7 @@ def acknowledge(runtime: Runtime, request_id: str) -> DeliveryState:
     Raises:
         NotFound: no router is owed such an event.
     """
-    effects = ending.Effects()
+    looked = settle.Looked()
     with transaction(runtime.engine) as connection:
         found = _of_router(connection, request_id)
         delivery_tries.lock_owner(connection, found.agent_id)
@@ -54,9 +54,9 @@ def acknowledge(runtime: Runtime, request_id: str) -> DeliveryState:
             if found.kind is DeliveryKind.SCALE_UP:
                 _boot(connection, found.agent_id, found.attempted_at or found.created_at)
             else:
-                effects = settle.look(connection, found.agent_id).effects
+                looked = settle.look(connection, found.agent_id)
         state = _of_router(connection, request_id).state
-    ending.announce(runtime, effects)
+    settle.announce(runtime, looked)
     return state
 
 

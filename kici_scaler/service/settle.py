@@ -16,7 +16,7 @@ from kici_scaler.domain.delivery import Settled
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, delivery_tries, requests, settings, teardowns
+from kici_scaler.store import agents, delivery_tries, settings, teardowns, warm_books
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.teardowns import EndingProvision
 
@@ -31,6 +31,8 @@ class Looked:
 
     gone: bool = False
     effects: ending.Effects = field(default_factory=ending.Effects)
+    pools_short: bool = False
+    """Warm pools should be looked at, now that there is room."""
 
 
 def settle_due(runtime: Runtime) -> int:
@@ -46,9 +48,16 @@ def settle_due(runtime: Runtime) -> int:
         with transaction(runtime.engine) as connection:
             delivery_tries.lock_owner(connection, agent_id)
             looked = look(connection, agent_id)
-        ending.announce(runtime, looked.effects)
+        announce(runtime, looked)
         found += looked.gone
     return found
+
+
+def announce(runtime: Runtime, looked: Looked) -> None:
+    """Send the hints of what was committed."""
+    ending.announce(runtime, looked.effects)
+    if looked.pools_short:
+        runtime.hints.fill(soon=True)
 
 
 def look(connection: Connection, agent_id: str) -> Looked:
@@ -60,8 +69,12 @@ def look(connection: Connection, agent_id: str) -> Looked:
     verdict = delivery.settle(found.teardown, windows)
     if verdict is Settled.GONE:
         teardowns.gone(connection, agent_id)
-        waiting = requests.any_waiting(connection)
-        return Looked(gone=True, effects=ending.Effects(requests_waiting=waiting))
+        wishes = warm_books.wishes(connection)
+        return Looked(
+            gone=True,
+            effects=ending.Effects(requests_waiting=wishes.requests_wait),
+            pools_short=wishes.pools_short or found.unused,
+        )
     if found.state is SpawnState.QUARANTINED:
         _alarm_dead_letters(connection, agent_id)
     effects = _tell_to_go(connection, found) if verdict.tell else ending.Effects()

@@ -113,10 +113,12 @@ class EndingProvision:
     agent_id: str
     state: SpawnState
     teardown: Teardown
+    unused: bool
+    """It never had a job, so a warm pool may miss it."""
 
 
 _FACTS = """
-    SELECT s.agent_id, s.state, s.farewell_at IS NOT NULL AS told,
+    SELECT s.agent_id, s.state, s.job_id IS NULL AS unused, s.farewell_at IS NOT NULL AS told,
            extract(epoch FROM clock_timestamp() - s.destroying_at) AS since_begun,
            EXISTS (SELECT 1 FROM agents a
                    WHERE a.spawn_id = s.agent_id AND a.unseen_since IS NULL) AS connected,
@@ -163,6 +165,7 @@ def _ending(row: Mapping[str, object]) -> EndingProvision:
             connected=bool(row["connected"]),
             told=bool(row["told"]),
         ),
+        unused=bool(row["unused"]),
     )
 
 
