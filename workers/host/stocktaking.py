@@ -11,7 +11,7 @@ import structlog
 from kici_scaler.service import inventory
 from kici_scaler.service.runtime import Runtime
 from workers.contract import Backend, ComputeRef, Deadline, FoundCompute
-from workers.errors import BackendError, NotDone
+from workers.errors import BackendError, NotDone, PartlyListed
 
 log = structlog.get_logger(__name__)
 
@@ -50,20 +50,26 @@ class Stocktaker:
     now: Callable[[], datetime] = _now
 
     def __call__(self) -> Stock:
-        """One stocktaking; a machine that cannot be listed in full changes nothing."""
+        """One stocktaking; of a machine that is listed in part, nothing that lacks is judged."""
         try:
             found = self.backend.inventory(self.installation_id, Deadline.after(LIST_SECONDS))
+        except PartlyListed as error:
+            log.warning("machine listed in part; nobody is missed", error=str(error))
+            return Stock(len(error.found), self._reclaim_orphans(error.found))
         except NotDone as error:
             log.warning("machine could not be listed; nothing concluded", error=str(error))
             return Stock()
-        orphans = inventory.without_row(self.runtime, [each.agent_id for each in found])
-        reclaimed = sum(self._reclaim(each) for each in found if each.agent_id in orphans)
+        reclaimed = self._reclaim_orphans(found)
         here = {each.agent_id for each in found if each.running}
         unseen = inventory.unseen_here(
             self.runtime, backend_type=self.backend_type, machine_id=self.machine_id
         )
         missing = [agent_id for agent_id in unseen if agent_id not in here]
         return Stock(len(found), reclaimed, self.inspect(missing) if missing else 0)
+
+    def _reclaim_orphans(self, found: tuple[FoundCompute, ...]) -> int:
+        orphans = inventory.without_row(self.runtime, [each.agent_id for each in found])
+        return sum(self._reclaim(each) for each in found if each.agent_id in orphans)
 
     def _reclaim(self, compute: FoundCompute) -> bool:
         grace = timedelta(seconds=inventory.RECLAIM_GRACE_SECONDS)

@@ -15,7 +15,7 @@ from kici_scaler.service import inventory
 from kici_scaler.service.runtime import Runtime
 from tests.support.rows import KIND, MACHINE, Rows
 from workers.contract import Backend, ComputeRef, Deadline, FoundCompute
-from workers.errors import NotDone, OutcomeUnknown
+from workers.errors import NotDone, OutcomeUnknown, PartlyListed
 from workers.host.stocktaking import Stock, Stocktaker
 
 S = SpawnState
@@ -145,4 +145,15 @@ def test_a_machine_that_cannot_be_listed_blames_nobody(
     machine.failure = NotDone("the runtime does not answer")
     assert take_stock() == Stock()
     assert machine.removed == []
+    assert inspector.asked == []
+
+
+def test_a_machine_listed_in_part_is_rid_of_orphans_and_misses_nobody(
+    rows: Rows, machine: _Machine, take_stock: Stocktaker, inspector: _Inspector
+) -> None:
+    rows.spawn(S.BOOTING, backend_ref="{}")
+    machine.holds("scaler-bare-metal-orphan")
+    machine.failure = PartlyListed("a runtime does not answer", found=machine.found)
+    assert take_stock() == Stock(found=1, reclaimed=1)
+    assert machine.removed == ["scaler-bare-metal-orphan"]
     assert inspector.asked == []
