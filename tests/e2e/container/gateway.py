@@ -27,7 +27,10 @@ class Authority:
     """A certificate authority of the test's own, and a certificate for the gateway by it."""
 
     certificate: bytes
+    own_file: Path
+    """The authority's certificate."""
     chain_file: Path
+    """Key and certificate of a server, which may be a client too."""
 
     def context(self) -> ssl.SSLContext:
         """What a server needs."""
@@ -41,7 +44,8 @@ def make_authority(folder: Path) -> Authority:
     key, name = ec.generate_private_key(ec.SECP256R1()), _name("authority of the tests")
     own = _certificate(name, name, key.public_key(), is_authority=True).sign(key, hashes.SHA256())
     server_key = ec.generate_private_key(ec.SECP256R1())
-    addresses = [x509.IPAddress(ipaddress.ip_address(str(each[1]))) for each in SUBNETS]
+    hosts = ["127.0.0.1", *(str(each[1]) for each in SUBNETS)]
+    addresses = [x509.IPAddress(ipaddress.ip_address(each)) for each in hosts]
     server = _certificate(_name("gateway"), name, server_key.public_key(), is_authority=False)
     server = server.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
     signed = server.sign(key, hashes.SHA256())
@@ -49,9 +53,10 @@ def make_authority(folder: Path) -> Authority:
     private = server_key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    chain = folder / "gateway.pem"
+    chain, trusted = folder / "gateway.pem", folder / "authority.pem"
     chain.write_bytes(private + signed.public_bytes(pem))
-    return Authority(own.public_bytes(pem), chain)
+    trusted.write_bytes(own.public_bytes(pem))
+    return Authority(own.public_bytes(pem), trusted, chain)
 
 
 def _name(text: str) -> x509.Name:
