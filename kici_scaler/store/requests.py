@@ -178,19 +178,12 @@ _LOCK_WAITING = sql(
     "ids",
     "scalers",
 )
-_LOCK_SOME = sql(
-    _LOCK.format(
-        which="""
-        SELECT drawn.job_id FROM (
-            SELECT unnest(CAST(:scalers AS text[])) AS scaler) AS each_scaler,
-            LATERAL (
-                SELECT job_id FROM scale_requests
-                WHERE state = 'waiting' AND routed_scaler = each_scaler.scaler
-                ORDER BY random() LIMIT :per_scaler) AS drawn
-        """
-    ),
-    "scalers",
-)
+_DRAWN = """
+    SELECT drawn.job_id FROM unnest(CAST(:scalers AS text[])) AS scaler, LATERAL (
+        SELECT job_id FROM scale_requests WHERE state = 'waiting' AND routed_scaler = scaler
+        ORDER BY random() LIMIT :per_scaler) AS drawn
+"""
+_LOCK_SOME = sql(_LOCK.format(which=_DRAWN), "scalers")
 
 
 def lock_waiting(
