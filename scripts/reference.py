@@ -20,6 +20,7 @@ from typer.cli import get_docs_for_click
 
 from config.settings import Settings
 from kici_scaler.cli.main import app
+from kici_scaler.domain import knobs
 from kici_scaler.errors import ExitCode
 from kici_scaler.metrics import METRICS
 from kici_scaler.scalers_file.reference import scaler_file_page
@@ -41,6 +42,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "scaler-file.md": scaler_file_page(),
         "settings.md": settings_page(),
+        "live-settings.md": live_settings_page(),
         "spawn-states.md": spawn_states_page(),
     }
 
@@ -114,6 +116,29 @@ def metrics_page() -> str:
         "Counters survive every restart; see the last column for what they may miss.",
         "",
         "| metric | kind | labels | says | its values are |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def live_settings_page() -> str:
+    """One row a knob: how far it turns, and what it is for."""
+    rows = [
+        f"| `{knob.key}` | {knobs.written(knob.default)} | {knobs.written(knob.floor)} to"
+        f" {knobs.written(knob.ceiling)} | {_cell(knob.about)}"
+        f" | {f'`{knob.reference}`' if knob.reference else ''} |"
+        for knob in knobs.KNOBS
+    ]
+    own = ", ".join(f"`{knob.key}`" for knob in knobs.KNOBS if knob.per_org)
+    head = [
+        "# Live settings",
+        "",
+        "Numbers in the database that every process reads at each use: what `kici-scaler settings",
+        "set NAME VALUE` stores counts from then on, everywhere. Values are in the unit of the name;",
+        "under the other name, where there is one, durations are in milliseconds.",
+        f"An organisation may have its own {own} (`--org`).",
+        "",
+        "| setting | default | from … to | is | other name |",
         "| --- | --- | --- | --- | --- |",
     ]
     return "\n".join([*head, *rows]) + "\n"
