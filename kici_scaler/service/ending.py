@@ -83,8 +83,7 @@ def end(
         quarantine_seconds=windows.quarantine_after_seconds,
         machine_stale_seconds=windows.machine_stale_seconds,
     )
-    ended = [*withdrawn, *begun]
-    if not ended:
+    if not (ended := [*withdrawn, *begun]):
         return Effects()
     if begun:
         ids = [each.agent_id for each in begun]

@@ -110,11 +110,9 @@ def finish(
                 windows=settings.windows(connection),
                 log_tail=log_tail,
             )
-        if done:
-            events.record(
-                connection,
-                [NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, None, state.value)],
-            )
+        if done and spawn is not None:
+            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, spawn.run_id, state.value)
+            events.record(connection, [told])
     reached("finish.committed")
     ending.announce(runtime, effects)
     return True

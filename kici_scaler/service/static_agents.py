@@ -82,14 +82,13 @@ def finish(
         done = static_jobs.lock_job(
             connection, agent_id=agent_id, job_id=job_id
         ) and request_ends.finish(connection, job_id=job_id, state=state, result=result)
-        if not done and job_id not in requests.find(connection, [job_id]):
+        row = requests.find(connection, [job_id]).get(job_id)
+        if row is None:
             return False
         static_agents.stopped(connection, agent_id, job_id)
         if done:
-            events.record(
-                connection,
-                [NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, None, state.value)],
-            )
+            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, row.run_id, state.value)
+            events.record(connection, [told])
     ending.announce(runtime, FREED)
     return True
 

@@ -58,3 +58,22 @@ def test_a_run_without_faults_ends_with_everything_accounted_for(
         wait_for_quiet(the, wanted, within=60)
         findings = check(the, wanted)
         assert findings.none, findings
+        for job in wanted:
+            _expect_whole_story(the, job)
+
+
+def _expect_whole_story(the: Stage, job: Job) -> None:
+    """The events of a job in their order, and what is kept of its agent."""
+    told = the.rows("SELECT type, run_id FROM events WHERE job_id = :job ORDER BY at", job=job.id)
+    # Its backend says that it connects, and the gateway that it did.
+    types = [str(row["type"]) for row in told]
+    assert list(dict.fromkeys(types)) == [
+        "scaler.provisioning", "scaler.ready", "agent.connecting", "request.finished",
+    ], told  # fmt: skip
+    assert {row["run_id"] for row in told} == {"faults"}
+    (outcome,) = the.rows("SELECT * FROM outcomes WHERE job_id = :job", job=job.id)
+    assert outcome["destroy_reason"] == "job-complete"
+    assert set(outcome["timings"]) >= {  # type: ignore[call-overload]  # a JSON object
+        "reserved", "spawning", "booting", "idle", "busy", "destroying", "gone",
+    }  # fmt: skip
+    assert outcome["exit_cause"] is not None

@@ -13,7 +13,7 @@ from kici_scaler.service import destroy
 from kici_scaler.service.destroy import DestroyOrder
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.storable import storable
-from workers.contract import CAPTURED_LINES, Backend, ComputeRef, Deadline, ExitCause
+from workers.contract import CAPTURED_LINES, Backend, ComputeRef, Deadline, ExitCause, ExitKind
 from workers.errors import BackendError, NotDone, NotOwner
 from workers.host.budget import Budget
 from workers.host.persist import persist
@@ -40,7 +40,7 @@ class Remover:
         reference = ComputeRef(
             self.installation_id, row.scaler, row.agent_id, row.token, row.ref, order.options
         )
-        cause = self._exit_cause(reference) if row.ref is not None else None
+        ended = self._how_it_ended(reference) if row.ref is not None else None
         tail = self._last_words(reference) if row.ref is not None else ()
         reached("destroy.taken")
         try:
@@ -54,17 +54,19 @@ class Remover:
         reached("destroy.acted")
         self.budget.release(row.pool, row.agent_id)
         persist(
-            lambda: destroy.confirm(self.runtime, order, exit_cause=describe(cause), log_tail=tail),
+            lambda: destroy.confirm(self.runtime, order, exit_cause=ended, log_tail=tail),
             for_seconds=APPLY_SECONDS,
         )
         reached("destroy.applied")
 
-    def _exit_cause(self, reference: ComputeRef) -> ExitCause | None:
+    def _how_it_ended(self, reference: ComputeRef) -> Mapping[str, object] | None:
+        """What goes into its outcome; what still runs ends by this very destroy."""
         try:
-            return self.backend.exit_cause(reference, Deadline.after(LOOK_SECONDS))
+            cause = self.backend.exit_cause(reference, Deadline.after(LOOK_SECONDS))
         except NotDone as error:
             log.info("exit cause not known", agent_id=reference.agent_id, error=str(error))
             return None
+        return describe(cause) or {"kind": ExitKind.STOPPED.value, "detail": "by its teardown"}
 
     def _last_words(self, reference: ComputeRef) -> tuple[str, ...]:
         try:
