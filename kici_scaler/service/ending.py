@@ -71,9 +71,7 @@ def end(
         counts_against_scaler: one failure and one backoff step for its scaler; never for
             what the job brought on itself.
     """
-    withdrawn: list[Ended] = []
-    if S.RESERVED in states:
-        withdrawn = endings.withdraw(connection, agent_ids)
+    withdrawn = endings.withdraw(connection, agent_ids) if S.RESERVED in states else []
     begun = endings.begin(
         connection,
         agent_ids,

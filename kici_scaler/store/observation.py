@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from kici_scaler.store.bulk import sql
 
-LONGEST_GAP_SECONDS = 30.0
+LONGEST_GAP_SECONDS = 10.0
 """Between two watched ticks that still count as watched without a gap."""
 
 

@@ -81,14 +81,7 @@ class BackendHost:
             "start",
             START_SLOTS,
             lambda most: start.take(runtime, backend_type=kind, machine_id=place, most=most),
-            Starter(
-                runtime,
-                self.backend,
-                settings.installation_id,
-                settings.agent_url,
-                budget,
-                Unsealer(settings.seal_keys_path),
-            ),
+            self._starter(settings, budget),
         )
         self.destroys: Pump[DestroyOrder] = Pump(
             "destroy",
@@ -107,6 +100,16 @@ class BackendHost:
             threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True),
             threading.Thread(target=self._take_stock_until_stopped, name="stock", daemon=True),
             threading.Thread(target=self._prepare_until_stopped, name="prepare", daemon=True),
+        )
+
+    def _starter(self, settings: Settings, budget: Budget) -> Starter:
+        return Starter(
+            self._runtime,
+            self.backend,
+            settings.installation_id,
+            settings.agent_url,
+            budget,
+            Unsealer(settings.seal_keys_path),
         )
 
     def open(self) -> None:

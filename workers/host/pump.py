@@ -133,3 +133,5 @@ class Pump(Generic[Order]):
             self.prime()
         except KiciError as error:
             log.warning("nothing more taken for now", pump=self._name, error=str(error))
+        except Exception:  # a thread's last line: the next hint primes again
+            log.exception("nothing more taken for now", pump=self._name)
