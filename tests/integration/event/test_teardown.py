@@ -235,6 +235,13 @@ def test_destruction_revokes_the_code(cloud: Cloud) -> None:
     assert claim.redeem(cloud.runtime, code, address="") is ClaimFailure.EXPIRED
 
 
+def test_destruction_makes_the_code_worthless_in_its_own_transaction(cloud: Cloud) -> None:
+    agent = cloud.booting()
+    assert cloud.rows.count("claims", "expires_at > clock_timestamp()") == 1
+    cloud.end(agent)
+    assert cloud.rows.count("claims", "expires_at > clock_timestamp()") == 0
+
+
 def gone(cloud: Cloud) -> str:
     agent = cloud.booting()
     cloud.end(agent)
