@@ -9,6 +9,7 @@ import typer
 
 from kici_scaler.cli import (
     agents,
+    audit,
     config,
     deliveries,
     diagnose,
@@ -72,6 +73,7 @@ app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(drain.app, name="drain")
 app.add_typer(config.app, name="config")
 reload.register(app, config.app)
+audit.register(app)
 app.add_typer(settings.app, name="settings")
 app.add_typer(scalers.app, name="scalers")
 app.add_typer(scalers.machines, name="machines")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from kici_scaler.domain.request import RequestState
@@ -13,6 +15,7 @@ from kici_scaler.gateway.models import Shape
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import operations, status
 from kici_scaler.service.status import ClusterStatus
+from kici_scaler.store.audit import AuditRow
 
 router = APIRouter(prefix="/v1", tags=["cluster"])
 
@@ -51,3 +54,41 @@ async def drain(body: DrainBody, gateway: TheGateway, caller: AsOperator) -> Dra
         operations.set_draining, gateway.runtime, body.draining, actor=caller.actor
     )
     return DrainView.of(await gateway.threads.http(status.read, gateway.runtime))
+
+
+class AuditEntry(Shape):
+    """One thing that an operator did; `detail` differs by action."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: AuditRow) -> Self:
+        """From its row."""
+        return cls(
+            id=row.id,
+            at=row.at,
+            actor=row.actor,
+            action=row.action,
+            subject=row.subject,
+            detail=row.detail,
+        )
+
+
+class AuditList(Shape):
+    """What operators did, newest first."""
+
+    entries: list[AuditEntry]
+
+
+@router.get("/audit")
+async def audit(
+    gateway: TheGateway, _: AsOperator, limit: Annotated[int, Query(ge=1, le=10_000)] = 50
+) -> AuditList:
+    """Who did what to what, and when."""
+    rows = await gateway.threads.http(operations.audited, gateway.runtime, limit)
+    return AuditList(entries=[AuditEntry.of(row) for row in rows])

@@ -9,6 +9,7 @@ from kici_scaler.errors import NotFound
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import audit, machines, settings
+from kici_scaler.store.audit import AuditRow
 from kici_scaler.store.engine import transaction
 
 
@@ -26,6 +27,12 @@ def is_draining(runtime: Runtime) -> bool:
     """Whether new demand is turned away."""
     with transaction(runtime.engine) as connection:
         return settings.is_draining(connection)
+
+
+def audited(runtime: Runtime, limit: int) -> list[AuditRow]:
+    """What operators did last, newest first."""
+    with transaction(runtime.engine) as connection:
+        return audit.recent(connection, limit)
 
 
 def set_machine_draining(runtime: Runtime, machine_id: str, draining: bool, *, actor: str) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from kici_scaler.domain.spawn import DestroyReason
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import revisions
-from kici_scaler.store import claims, provisions, teardowns
+from kici_scaler.store import claims, provisions, retiring, teardowns
 
 log = structlog.get_logger(__name__)
 
@@ -22,7 +22,7 @@ def begin(
 
     They go to the targets recorded with the spawn that may have acted. Of a spawn whose
     scale-ups left no record they go to all its targets, and to those of the configuration
-    as it is only when it has none itself.
+    as it is (of a scaler that left it: as it was last) only when it has none itself.
     """
     claims.revoke(connection, agent_ids)
     teardowns.call_off_scale_ups(
@@ -42,8 +42,10 @@ def begin(
 
 def _complete_targets(connection: Connection, agent_ids: Sequence[str]) -> None:
     cluster = revisions.active(connection).cluster
+    leaving = retiring.all_retiring(connection)
     for agent_id, name in provisions.without_target(connection, agent_ids).items():
-        scaler = cluster.scaler(name)
+        its = revisions.by_id(connection, leaving[name]).cluster if name in leaving else cluster
+        scaler = its.scaler(name)
         if scaler is not None and scaler.provisioning_targets:
             provisions.record_targets(connection, agent_id, scaler.provisioning_targets)
         else:

@@ -167,3 +167,13 @@ def test_scalers_and_machines_are_taken_out_and_put_back(site: Site) -> None:
     assert " up " in _table(site.ask("machines", "list"), machine["id"])
     nobody = site.ask("scalers", "drain", "nobody")
     assert (nobody.returncode, "nobody" in nobody.stderr) == (1, True)
+
+
+def test_what_was_done_is_written_down(site: Site) -> None:
+    assert site.ask("scalers", "pause", "local", "--reason", "a look").returncode == 0
+    assert site.ask("scalers", "resume", "local").returncode == 0
+    latest, before, *_ = json.loads(site.ask("audit", "--json").stdout)["entries"]
+    assert (latest["action"], latest["subject"]) == ("scaler", "local")
+    assert before["detail"]["reason"] == "a look"
+    assert latest["actor"].startswith("key ")
+    assert "reason: a look" in site.ask("audit", "--limit", "2").stdout

@@ -314,3 +314,14 @@ def test_no_name_makes_the_gateway_fail(client: httpx.Client, method: str, path:
     body = {"value": 5} if method == "PUT" else {}
     answer = client.request(method, path, json=body)
     assert answer.status_code in (400, 404), answer.text
+
+
+def test_what_operators_did_is_listed(
+    client: httpx.Client, shared: House, gateway: GatewayProcess
+) -> None:
+    client.put("/v1/settings/ageing_seconds", json={"value": 31})
+    client.delete("/v1/settings/ageing_seconds")
+    latest, before = client.get("/v1/audit", params={"limit": 2}).json()["entries"]
+    assert (latest["action"], latest["subject"]) == ("setting-reset", "ageing_seconds")
+    assert before["detail"] == {"old": 30.0, "new": 31.0, "org": None}
+    assert shared.client(gateway, shared.dispatcher).get("/v1/audit").status_code == 403
