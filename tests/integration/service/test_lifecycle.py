@@ -12,7 +12,7 @@ import pytest
 from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import destroy, finish, inspect, register, request, start
-from kici_scaler.service.register import Hello, Refusal, Refused, Welcome
+from kici_scaler.service.hello import Hello, Refusal, Refused, Welcome
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
