@@ -214,6 +214,10 @@ DELIVERIES_DEAD = Metric(
     "kici_orch_deliveries_dead", Kind.GAUGE, Carried.BY_ROWS,
     "Events that could not be delivered and that nobody has dealt with.",
 )  # fmt: skip
+CLAIMS_REUSED = Metric(
+    "kici_orch_claims_reused", Kind.GAUGE, Carried.BY_ROWS,
+    "Claim codes that somebody tried again after they were used: copied, or an answer was lost.",
+)  # fmt: skip
 
 # Of one gateway.
 

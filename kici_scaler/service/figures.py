@@ -13,7 +13,7 @@ from kici_scaler.service import status, warm_status
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.status import ClusterStatus
 from kici_scaler.service.warm_status import WarmStatus
-from kici_scaler.store import counts, delivery_views, figures, settings, warm_books
+from kici_scaler.store import claims, counts, delivery_views, figures, settings, warm_books
 from kici_scaler.store.counts import CountRow
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.observation import LONGEST_GAP_SECONDS
@@ -93,6 +93,7 @@ def read(runtime: Runtime) -> Figures:
         for kind, held in figures.deliveries_pending(connection).items():
             found.put(declared.DELIVERIES_PENDING, held, kind)
         found.put(declared.DELIVERIES_DEAD, delivery_views.dead_letters(connection))
+        found.put(declared.CLAIMS_REUSED, claims.reused(connection))
         for scaler, delivered, reason, n in delivery_views.counts(connection):
             _of_deliveries(found, scaler, delivered.value, reason, n)
         _of_books(found, warm_books.counts(connection))
