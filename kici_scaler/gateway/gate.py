@@ -23,7 +23,10 @@ MOST_CONFIGURATION_BYTES: Final = 8 << 20
 RELOAD_PATH: Final = "/v1/config/reload"
 BODY_SECONDS: Final = 15.0
 """From the head of a request to the end of its body."""
-WITHOUT_A_KEY: Final = frozenset({"/healthz", "/readyz", "/v1/claims/redeem"})
+CLAIM_PATH: Final = "/v1/claims/redeem"
+MOST_CLAIM_BYTES: Final = 4 << 10
+"""A code and its name; whoever sends it may be anybody."""
+WITHOUT_A_KEY: Final = frozenset({"/healthz", "/readyz", CLAIM_PATH})
 """Whoever redeems a claim has no key yet: the code alone decides."""
 
 
@@ -66,18 +69,22 @@ class Gate:
         scope.setdefault("state", {})["caller"] = caller
 
 
-_LARGER: Final = {BATCH_PATH: MOST_BATCH_BYTES, RELOAD_PATH: MOST_CONFIGURATION_BYTES}
+_SPECIAL: Final = {
+    BATCH_PATH: MOST_BATCH_BYTES,
+    RELOAD_PATH: MOST_CONFIGURATION_BYTES,
+    CLAIM_PATH: MOST_CLAIM_BYTES,
+}
 
 
 def _most_bytes(scope: Scope) -> int:
-    return _LARGER.get(scope["path"], MOST_BODY_BYTES)
+    return _SPECIAL.get(scope["path"], MOST_BODY_BYTES)
 
 
 def _too_large(most: int) -> HttpError:
     return HttpError(
         413,
         "too-large",
-        f"the body is larger than {most >> 20} MiB",
+        f"the body is larger than {most >> 10} KiB",
         hint="send less at once",
     )
 

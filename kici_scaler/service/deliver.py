@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain import delivery
@@ -125,7 +126,10 @@ def _apply_lapsed(runtime: Runtime, kind: DeliveryKind) -> None:
     with transaction(runtime.engine) as connection:
         lapsed = delivery_tries.lapsed(connection, kind, most=MOST_LAPSED)
     for row in lapsed:
-        _record(runtime, row.id, row.token, row.agent_id, DIED)
+        try:
+            _record(runtime, row.id, row.token, row.agent_id, DIED)
+        except DBAPIError:  # one that cannot be applied must not stop the others
+            log.exception("lapsed try could not be applied", agent_id=row.agent_id)
 
 
 def _record(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from kici_scaler.domain import delivery
 from kici_scaler.domain.delivery import Settled
@@ -45,12 +46,22 @@ def settle_due(runtime: Runtime) -> int:
         waiting = teardowns.due(connection, most=MOST_AT_ONCE)
     found = 0
     for agent_id in waiting:
-        with transaction(runtime.engine) as connection:
-            delivery_tries.lock_owner(connection, agent_id)
-            looked = look(connection, agent_id)
+        looked = _look_alone(runtime, agent_id)
         announce(runtime, looked)
         found += looked.gone
     return found
+
+
+def _look_alone(runtime: Runtime, agent_id: str) -> Looked:
+    """One that cannot be looked at must not stop the others; one somebody works on can wait."""
+    try:
+        with transaction(runtime.engine) as connection:
+            if delivery_tries.lock_owner(connection, agent_id, wait=False) is None:
+                return Looked()
+            return look(connection, agent_id)
+    except DBAPIError:
+        log.exception("provision could not be looked at", agent_id=agent_id)
+        return Looked()
 
 
 def announce(runtime: Runtime, looked: Looked) -> None:

@@ -151,12 +151,15 @@ class Owner:
     seconds_left: float | None
 
 
-def lock_owner(connection: Connection, agent_id: str) -> Owner | None:
-    """Lock the spawn of a delivery before the delivery itself; None when it is gone."""
+def lock_owner(connection: Connection, agent_id: str, *, wait: bool = True) -> Owner | None:
+    """Lock the spawn of a delivery before the delivery itself; None when it is gone.
+
+    Without `wait`, one that somebody else has locked counts as gone.
+    """
     row = connection.execute(
-        sql("""
+        sql(f"""
             SELECT state, extract(epoch FROM deadline_at - clock_timestamp()) AS seconds_left
-            FROM spawns WHERE agent_id = :id FOR NO KEY UPDATE
+            FROM spawns WHERE agent_id = :id FOR NO KEY UPDATE {"" if wait else "SKIP LOCKED"}
         """),
         {"id": agent_id},
     ).one_or_none()

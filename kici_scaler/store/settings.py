@@ -73,9 +73,7 @@ def is_draining(connection: Connection) -> bool:
 
 def lock(connection: Connection) -> None:
     """Let nobody else change settings until this transaction ends."""
-    connection.execute(
-        sql("SELECT pg_advisory_xact_lock(hashtextextended('kici:settings', 0))")
-    )
+    connection.execute(sql("SELECT pg_advisory_xact_lock(hashtextextended('kici:settings', 0))"))
 
 
 def put(

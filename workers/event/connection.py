@@ -17,6 +17,10 @@ from workers.contract import Deadline
 from workers.event.addresses import AddressPolicy, ForbiddenAddress, NotResolved
 
 
+class Forbidden(httpcore.ConnectError):
+    """The name leads to an address that may not be connected to."""
+
+
 class GuardedNetwork(httpcore.NetworkBackend):
     """Opens connections where the policy allows, and ends everything at the deadline."""
 
@@ -78,7 +82,9 @@ class GuardedNetwork(httpcore.NetworkBackend):
     def _addresses(self, host: str, port: int) -> tuple[str, ...]:
         try:
             return self._policy.resolve(host, port, self._time(None))
-        except (ForbiddenAddress, NotResolved) as error:
+        except ForbiddenAddress as error:
+            raise Forbidden(str(error)) from error
+        except NotResolved as error:
             raise httpcore.ConnectError(str(error)) from error
 
 

@@ -32,6 +32,10 @@ class UnusableSecrets(KiciError):
     exit_code = ExitCode.UNREADABLE
 
 
+class NoSecret(UnusableSecrets):
+    """Nothing is known to sign for a target with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signers:
     """What a target's webhooks are signed with, the newest first; never empty."""
@@ -56,13 +60,14 @@ class TargetSecrets:
         """What to sign with.
 
         Raises:
-            UnusableSecrets: there is nothing for this target, or the file cannot be read.
+            NoSecret: there is nothing for this target.
+            UnusableSecrets: the file cannot be read or understood, at least for now.
         """
         known = self._all()
         address = urlsplit(target)
         found = known.get(target) or known.get(f"{address.scheme}://{address.netloc}")
         if found is None:
-            raise UnusableSecrets(
+            raise NoSecret(
                 f"no secret is known to sign for {target}",
                 hint=f"{_HINT}, in KICI_WEBHOOK_SECRETS or the file of KICI_WEBHOOK_SECRETS_PATH",
             )

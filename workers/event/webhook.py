@@ -16,8 +16,8 @@ from kici_scaler.domain.delivery import Acted, Attempt, attempt_of
 from kici_scaler.domain.provision_events import CONTENT_TYPE
 from workers.contract import Deadline
 from workers.event.addresses import AddressPolicy
-from workers.event.connection import GuardedNetwork
-from workers.event.secrets import Signers, TargetSecrets, UnusableSecrets
+from workers.event.connection import Forbidden, GuardedNetwork
+from workers.event.secrets import NoSecret, Signers, TargetSecrets, UnusableSecrets
 
 MOST_ANSWER_BYTES = 64 << 10
 """Read of an answer's body, which nobody looks at, so that its sender may end in peace."""
@@ -46,7 +46,8 @@ class Webhooks:
         try:
             signers, url = self.secrets.of(target), _url(target)
         except UnusableSecrets as error:
-            return Attempt(Acted.NO, f"{error}; {error.hint}", final=True)
+            unknown = isinstance(error, NoSecret)
+            return Attempt(Acted.NO, f"{error}; {error.hint}", final=unknown)
         except httpx.InvalidURL as error:
             return Attempt(Acted.NO, f"it is no address: {error}", final=True)
         body = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
@@ -105,9 +106,12 @@ def _url(target: str) -> httpcore.URL:
 
 
 def _failed(error: Exception, *, spoken: bool) -> Attempt:
-    said = str(error) or type(error).__name__
+    """What a try without a status means; nothing of what the target said is repeated."""
+    foreign = isinstance(error, httpcore.ProtocolError)
+    said = "what it says is no HTTP" if foreign else str(error) or type(error).__name__
     if not spoken:
-        return Attempt(Acted.NO, f"it could not be reached: {said}")
+        final = isinstance(error, Forbidden)
+        return Attempt(Acted.NO, f"it could not be reached: {said}", final=final)
     return Attempt(Acted.PERHAPS, f"it gave no answer: {said}")
 
 

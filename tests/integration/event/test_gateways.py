@@ -229,6 +229,11 @@ def test_a_body_that_is_no_claim_is_refused(front: Front, anybody: httpx.Client,
     assert answer.status_code == 400
 
 
+def test_nobody_without_a_key_is_read_at_length(front: Front, anybody: httpx.Client) -> None:
+    answer = redeem(anybody, front.one, "0" * 8192)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too-large")
+
+
 def test_a_failure_of_ours_is_told_without_details(front: Front, anybody: httpx.Client) -> None:
     _, code = front.minted()
     front.house.scalar("ALTER TABLE claims RENAME TO claims_away; SELECT 1")

@@ -141,6 +141,16 @@ def test_no_proper_answer_leaves_open_what_was_done(talk: Callable[..., None]) -
     assert attempt.acted is Acted.PERHAPS, attempt
 
 
+def test_what_the_target_says_instead_of_http_is_not_repeated() -> None:
+    def echo(connection: socket.socket, _host: Host) -> None:
+        connection.sendall(read_request(connection)[-40:] + b"\r\n\r\n")
+
+    with serving(echo) as host:
+        attempt = send(host.url)
+    assert attempt.acted is Acted.PERHAPS
+    assert "c0de" not in attempt.why
+
+
 def _silent(connection: socket.socket, host: Host) -> None:
     read_request(connection)
     host.over.wait(30)
@@ -187,7 +197,7 @@ def test_a_private_address_is_not_even_connected_to(url: str) -> None:
     with serving(answering(NO_CONTENT)) as host:
         attempt = send(url.format(port=host.port), policy=AddressPolicy())
         assert host.connections == 0
-    assert attempt.acted is Acted.NO
+    assert (attempt.acted, attempt.final) == (Acted.NO, True)
     assert "no address of the public internet" in attempt.why
 
 
@@ -231,6 +241,15 @@ def test_without_a_secret_nothing_is_sent() -> None:
         assert host.connections == 0
     assert (attempt.acted, attempt.final) == (Acted.NO, True)
     assert "no secret is known" in attempt.why
+
+
+def test_secrets_that_cannot_be_read_for_now_are_no_verdict(tmp_path: Path) -> None:
+    with serving(answering(NO_CONTENT)) as host:
+        secrets = TargetSecrets(None, tmp_path / "away")
+        attempt = Webhooks(secrets, LOOPBACK).send(
+            host.url, EVENT, event_id="1", at=datetime.now(UTC), deadline=Deadline.after(5)
+        )
+    assert (attempt.acted, attempt.final) == (Acted.NO, False)
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -261,3 +261,15 @@ def test_nothing_due_nothing_done(its: Runtime, rows: Rows, hints: _Hints) -> No
     rows.spawn(S.BUSY, job=rows.request(state="running"))
     assert _sweep(its, rows) == Swept()
     assert (hints.steps, hints.inspected, hints.woken, hints.admits) == ([], [], [], 0)
+
+
+def test_while_requests_wait_each_tick_asks_for_a_decision(
+    its: Runtime, rows: Rows, hints: _Hints
+) -> None:
+    job = rows.request()
+    for asked in (1, 2):
+        _sweep(its, rows)
+        assert hints.admits == asked
+    rows.set("scale_requests", job, state="assigned")
+    _sweep(its, rows)
+    assert hints.admits == 2
