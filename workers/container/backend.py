@@ -15,7 +15,7 @@ from workers.container.images import Images, look
 from workers.container.known import Engines
 from workers.container.place import Place
 from workers.container.records import Records
-from workers.container.spawn import Spawn
+from workers.container.spawn import Spawn, claim
 from workers.container.stock import Stock
 from workers.container.teardown import Teardown
 from workers.container.tools import Tools, cause_of, own_container
@@ -107,7 +107,9 @@ class ContainerBackend:
 
     def spawn(self, order: SpawnOrder, deadline: Deadline) -> SpawnedCompute:
         try:
-            with self._engines.for_options(order.options).connected(deadline) as connection:
+            engine = self._engines.for_options(order.options)
+            claim(self._tools.records, order, engine.place, deadline)
+            with engine.connected(deadline) as connection:
                 return Spawn(self._tools, connection, order).run()
         except (NotDone, Permanent) as error:
             order.tell(LifecycleKind.FAILED, failure_detail(str(error), error.log_tail))

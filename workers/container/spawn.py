@@ -14,7 +14,6 @@ Kill table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import NoReturn
 
 from workers.container import containers, injection, judge, networks, runtime_volume
@@ -22,8 +21,9 @@ from workers.container.engine import Connection
 from workers.container.images import Image
 from workers.container.marks import container_name, token_in
 from workers.container.networks import AgentNetwork
+from workers.container.place import Place
 from workers.container.plan import container_body
-from workers.container.records import Held
+from workers.container.records import Held, Records
 from workers.container.seen import Seen
 from workers.container.surround import Surround
 from workers.container.teardown import forget_rules, remove
@@ -44,8 +44,20 @@ UNDO_SECONDS = 10.0
 """Kept back of a call's time, at most a quarter of it, to undo what did not work out."""
 
 
+def claim(records: Records, order: SpawnOrder, place: Place, deadline: Deadline) -> None:
+    """Note, before anything is asked of the runtime, that this lease acts there from now on.
+
+    Raises:
+        NotOwner: a newer one was here.
+    """
+    with records.held(Owner(order.installation_id, order.agent_id), deadline) as held:
+        held.record.require(order.lease_token, to_start=True)
+        if (held.record.token, held.record.place) != (order.lease_token, place):
+            held.save(token=order.lease_token, place=place, is_destroyed=False)
+
+
 class Spawn:
-    """One call of `spawn`."""
+    """One call of `spawn`, after its claim."""
 
     def __init__(self, tools: Tools, connection: Connection, order: SpawnOrder) -> None:
         self._tools = tools
@@ -62,24 +74,13 @@ class Spawn:
         kept_back = min(UNDO_SECONDS, self._end.remaining / 4)
         self._connection.deadline = Deadline(self._end.at - kept_back)
         self._require_wanted()
-        with self._held() as held:
-            self._claim(held)
-            found = own_container(self._connection, self._owner)
+        found = own_container(self._connection, self._owner)
         network = self._surround.network()
         image = self._surround.images() if found is None or found.is_unstarted else None
         self._require_wanted()
-        with self._held() as held:
+        with self._tools.records.held(self._owner, self._connection.deadline) as held:
             held.record.require(self._order.lease_token, to_start=True)
             return self._make_or_find(held, network, image)
-
-    def _held(self) -> AbstractContextManager[Held]:
-        return self._tools.records.held(self._owner, self._connection.deadline)
-
-    def _claim(self, held: Held) -> None:
-        token = self._order.lease_token
-        held.record.require(token, to_start=True)
-        if (held.record.token, held.record.place) != (token, self._connection.place):
-            held.save(token=token, place=self._connection.place, is_destroyed=False)
 
     def _require_wanted(self) -> None:
         if not self._order.still_wanted():
