@@ -132,8 +132,10 @@ def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> 
         def _kill_sender(self) -> None:
             size = struct.calcsize("3i")
             said = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            pid = struct.unpack("3i", said)[0]
+            assert pid > 1, "the sender is in another namespace of processes"
             with suppress(ProcessLookupError):
-                os.kill(struct.unpack("3i", said)[0], signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
         def _hang_up(self) -> None:
             self.close_connection = True

@@ -223,6 +223,15 @@ def test_agents_are_told_by_address_before_the_rest_is_dropped() -> None:
         assert [each[6:12] for each in _marks(made, "ip", hook)] == ["agents", "whoeve"]
 
 
+def test_whoever_is_not_sorted_is_dropped() -> None:
+    made = commands.close_commands(Ruleset(), "kici-agents30", "172.30.0.0/16")
+
+    rules = [each for each in _named(made, "insert", "rule") if each["family"] != "ip"]
+    unsorted = [each for each in _named(made, "insert", "rule") if "whoever" in each["comment"]]
+    assert len(unsorted) == 2
+    assert all(each["expr"][-1] == {"drop": None} for each in [*rules, *unsorted])
+
+
 def test_what_is_in_place_is_left_alone_and_what_is_not_is_made_anew() -> None:
     made = commands.close_commands(Ruleset(), "kici-agents30", "172.30.0.0/16")
     right = {
