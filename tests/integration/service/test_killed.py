@@ -6,7 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
@@ -32,18 +32,28 @@ LONGER_THAN_ANYBODY_WAITS = (0.1, 0.5, 2.5, 6.0)
 
 
 @dataclass
-class _Crew:
-    """Processes that each submit a part, started again whenever they were killed.
+class _Member:
+    """A process, held by a descriptor: its number may be somebody else's soon after its end."""
 
-    A number is signalled only while nobody has waited for its process, so it is still its own.
-    """
+    process: ForkServerProcess
+    handle: int
+    frozen: float = 0.0
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it is over."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, number)
+
+
+@dataclass
+class _Crew:
+    """Processes that each submit a part, started again whenever they were killed."""
 
     context: ForkServerContext
     servers: Servers
     parts: list[list[dict[str, Any]]]
     chance: random.Random
-    running: dict[int, ForkServerProcess] = field(default_factory=dict)
-    frozen: dict[int, float] = field(default_factory=dict)
+    members: dict[int, _Member] = field(default_factory=dict)
     freezes: tuple[float, ...] = (0.1, 0.5)
     killed: int = 0
     harmed: int = 0
@@ -55,49 +65,47 @@ class _Crew:
             kwargs={"seed": self.chance.randrange(10**6)},
         )
         process.start()
-        self.running[part] = process
+        assert process.pid is not None
+        self.members[part] = _Member(process, os.pidfd_open(process.pid))
 
     def collect(self) -> None:
         """Let go of who is done, and start who was killed again."""
-        for part, process in list(self.running.items()):
-            if process.exitcode is not None:
-                del self.running[part]
-                self.frozen.pop(part, None)
-                assert process.exitcode in (0, -signal.SIGKILL), f"exit code {process.exitcode}"
-                if process.exitcode != 0:
+        for part, member in list(self.members.items()):
+            code = member.process.exitcode
+            if code is not None:
+                os.close(self.members.pop(part).handle)
+                assert code in (0, -signal.SIGKILL), f"exit code {code}"
+                if code != 0:
                     self.start(part)
 
     def harm(self, *, kills: int) -> None:
         """Kill one, or freeze one, for one of `freezes` (seconds)."""
-        whole = [part for part in self.running if part not in self.frozen]
-        if not whole or self.harmed >= 2 * kills:
+        awake = [member for member in self.members.values() if not member.frozen]
+        if not awake or self.harmed >= 2 * kills:
             return
-        part = self.chance.choice(whole)
-        pid = self.running[part].pid
-        assert pid is not None
+        member = self.chance.choice(awake)
         self.harmed += 1
         if self.chance.random() < 0.6:
             self.killed += 1
-            os.kill(pid, signal.SIGKILL)
+            member.signal(signal.SIGKILL)
         else:
-            os.kill(pid, signal.SIGSTOP)
-            self.frozen[part] = self.chance.choice(self.freezes)
+            member.signal(signal.SIGSTOP)
+            member.frozen = self.chance.choice(self.freezes)
 
     def thaw(self, passed: float) -> None:
         """Wake whose time has come."""
-        for part in list(self.frozen):
-            self.frozen[part] -= passed
-            if self.frozen[part] <= 0:
-                del self.frozen[part]
-                pid = self.running[part].pid
-                assert pid is not None
-                os.kill(pid, signal.SIGCONT)
+        for member in self.members.values():
+            if member.frozen:
+                member.frozen = max(0.0, member.frozen - passed)
+                if not member.frozen:
+                    member.signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Leave nothing running."""
-        for process in self.running.values():
-            process.kill()
-            process.join()
+        for member in self.members.values():
+            member.signal(signal.SIGKILL)
+            member.process.join()
+            os.close(member.handle)
 
 
 @contextmanager
@@ -120,7 +128,7 @@ def _round(
     with _crew(servers, bodies, seed, **more) as crew:
         for _ in range(4_000):
             crew.collect()
-            if not crew.running:
+            if not crew.members:
                 return crew.killed
             crew.harm(kills=kills)
             PAUSE.wait(0.02)
