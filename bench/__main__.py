@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import admission, deciding, jobs, sweeping, warm_hit
+from bench import admission, deciding, floors, jobs, sweeping, warm_hit
 from bench.report import compared, written
 from bench.results import Measured, Run, machine
 
 SUITES: Mapping[str, Callable[[], Iterator[Measured]]] = {
+    "floors": floors.figures,
     "decision": deciding.figures,
     "admission": admission.figures,
     "sweep": sweeping.figures,
     "burst": jobs.bursts,
+    "steady": jobs.steady,
     "lives": jobs.lives,
     "warm": warm_hit.figures,
 }

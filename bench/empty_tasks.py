@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from kici_scaler.embedded.roles import WORKER_STOP
 QUEUE = "bench"
 URL_VARIABLE = "KICI_BENCH_REDIS"
 TASK = "bench.empty"
+CHAIN, CHAIN_END = "bench.chain", "bench.chain_end"
+CHAIN_TIMES = "bench:chain-times"
 PAUSE_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,6 +46,19 @@ def empty(*, number: int) -> int:
     return number
 
 
+@app.task(name=CHAIN, queue=QUEUE, max_retries=0)
+def chain(*, sent: float) -> None:
+    """Hand on to one more task."""
+    app.send_task(CHAIN_END, kwargs={"sent": sent}, queue=QUEUE, ignore_result=True)
+
+
+@app.task(name=CHAIN_END, queue=QUEUE, max_retries=0)
+def chain_end(*, sent: float) -> None:
+    """Note how long the chain took, by the machine's clock."""
+    with closing(redis.Redis.from_url(app.conf.broker_url)) as client:
+        client.rpush(CHAIN_TIMES, time.time() - sent)
+
+
 class EmptyTasks:
     """Sends empty tasks to the worker that runs them."""
 
@@ -55,6 +70,20 @@ class EmptyTasks:
         """One task, until its result is here."""
         sent = self._sender.send_task(TASK, kwargs={"number": 0}, queue=QUEUE, ignore_result=False)
         sent.get(timeout=PATIENCE_SECONDS, interval=PAUSE_SECONDS)
+
+    def chains(self, moments: Iterable[None]) -> list[float]:
+        """Start a chain of two tasks at each moment; seconds from sending to the second's end."""
+        self._client.delete(CHAIN_TIMES)
+        count = 0
+        for _ in moments:
+            self._sender.send_task(
+                CHAIN, kwargs={"sent": time.time()}, queue=QUEUE, ignore_result=True
+            )
+            count += 1
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while self._client.llen(CHAIN_TIMES) < count and time.monotonic() < give_up:
+            time.sleep(PAUSE_SECONDS)
+        return [float(each) for each in self._client.lrange(CHAIN_TIMES, 0, -1)]
 
     def burst(self, count: int) -> None:
         """That many tasks one by one, until nothing waits and nothing is unacknowledged."""

@@ -16,8 +16,9 @@ from sqlalchemy import Engine, text
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from bench.empty_tasks import EmptyTasks
+from bench.empty_tasks import EmptyTasks, empty_tasks
 from bench.measure import Distribution, Unit, timed, timed_alone
+from bench.place import servers
 from bench.results import Floor, Measured
 from kici_scaler.store.engine import transaction
 
@@ -92,6 +93,25 @@ def empty_round_trips(tasks: EmptyTasks, repeats: int = 50) -> list[float]:
 def empty_bursts(tasks: EmptyTasks, count: int, repeats: int = 1) -> list[float]:
     """Send that many empty tasks one by one; until the last one is done and acknowledged."""
     return timed(tasks.burst, prepare=lambda: count, repeats=repeats, warm_up=0)
+
+
+def figures() -> Iterator[Measured]:
+    """Every floor by itself, on servers that do nothing else."""
+    with servers(1) as place, empty_tasks(place.redis_url) as tasks:
+        for name, what, sample in (
+            (EMPTY_TRANSACTION, "BEGIN, SELECT 1, COMMIT on a pooled connection",
+             lambda: empty_transactions(place.engine)),
+            (WRITTEN_ROW, "the same with one row updated, and flushed",
+             lambda: written_rows(place.engine)),
+            ("Redis SET NX and DEL", "a lock taken and released", lambda: set_nx(place.redis)),
+            ("empty task round trip", "one empty Celery task, until its result is back",
+             lambda: empty_round_trips(tasks)),
+            ("1,000 empty tasks", "sent one by one, until the last one is acknowledged",
+             lambda: empty_bursts(tasks, 1_000, 3)),
+            ("WebSocket echo", "100 bytes there and back, both ends in one process",
+             web_socket_echoes),
+        ):  # fmt: skip
+            yield Surrounding(name, sample()).measured(what)
 
 
 def web_socket_echoes(repeats: int = 200) -> list[float]:

@@ -13,6 +13,7 @@ from bench.system import Body, System, system, wait_until
 
 BURST = 1_000
 LIVES = 300
+RATE, STEADY = 100, 600
 _names = (f"job-{number}" for number in itertools.count())
 
 
@@ -68,6 +69,45 @@ def _burst(
     yield Measured(
         name, what, Unit.SECONDS, Distribution.of(taken), floor=floor.floor(), reach=reach
     )
+
+
+def steady() -> Iterator[Measured]:
+    """100 requests a second, each until its backend call, beside chains of two tasks."""
+    with system(fleet=False) as whole:
+        with floors.around(
+            "chain of two empty tasks", lambda: whole.tasks.chains(_moments(STEADY // 2))
+        ) as floor:
+            taken = _from_request_to_backend(whole)
+        yield floor.measured(f"under {RATE} chains a second, from sending to the second's end")
+        for share, name, bound in ((0.5, "p50", 3.0), (0.99, "p99", 5.0)):
+            yield Measured(
+                f"steady, {name}",
+                f"{RATE} single requests a second, from sending to the backend's call",
+                Unit.SECONDS,
+                Distribution.of(taken),
+                floor=floor.floor(),
+                reach=Reach(bound, of_floor=True, share=share),
+            )
+        whole.clear()
+
+
+def _moments(count: int) -> Iterator[None]:
+    """So many moments, evenly apart, whatever happens at them."""
+    begun = time.perf_counter()
+    for number in range(count):
+        time.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
+        yield
+
+
+def _from_request_to_backend(whole: System) -> list[float]:
+    whole.clear()
+    bodies = whole.bodies(next(_names), STEADY)
+    sent: dict[str, float] = {}
+    for body, _ in zip(bodies, _moments(STEADY), strict=True):
+        sent[str(body["jobId"])] = time.time()
+        whole.send_single(body)
+    wait_until(lambda: whole.handed_over() == STEADY, "all are handed over")
+    return [at - sent[job] for job, at in whole.started_at().items()]
 
 
 def lives() -> Iterator[Measured]:

@@ -47,6 +47,16 @@ class Distribution:
 
         return cls(len(ordered), ordered[0], rank(0.5), rank(0.9), rank(0.99), ordered[-1])
 
+    def at(self, share: float) -> float:
+        """The percentile of that share, of those that are kept.
+
+        Raises:
+            KeyError: it is not one of them.
+        """
+        return {0.0: self.least, 0.5: self.p50, 0.9: self.p90, 0.99: self.p99, 1.0: self.most}[
+            share
+        ]
+
 
 def timed(
     work: Callable[[Prepared], object],

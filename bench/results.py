@@ -17,17 +17,19 @@ from bench.measure import Distribution, Unit
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a figure should come to, taken of its median.
+    """What a figure should come to, taken of its median unless it says otherwise.
 
     Attributes:
         bound: the number.
         of_floor: the bound is a multiple of the floor's median, not of the unit.
         at_least: more is better.
+        share: of which percentile it is taken, of figure and floor alike.
     """
 
     bound: float
     of_floor: bool = False
     at_least: bool = False
+    share: float = 0.5
 
     def is_met(self, value: float) -> bool:
         """Whether a median, or its ratio to the floor, is on the right side."""
@@ -46,7 +48,11 @@ class Floor:
     @property
     def median(self) -> float:
         """The floor's median, as often as it counts."""
-        return self.distribution.p50 * self.times
+        return self.at(0.5)
+
+    def at(self, share: float) -> float:
+        """A percentile of it, as often as it counts."""
+        return self.distribution.at(share) * self.times
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,9 @@ class Measured:
 
     @property
     def ratio(self) -> float | None:
-        """Median over the floor's median."""
-        return None if self.floor is None else self.distribution.p50 / self.floor.median
+        """Median over the floor's median, or the percentile that its reach is of."""
+        share = 0.5 if self.reach is None else self.reach.share
+        return None if self.floor is None else self.distribution.at(share) / self.floor.at(share)
 
     @property
     def is_reached(self) -> bool | None:

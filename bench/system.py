@@ -84,6 +84,12 @@ class System:
             row = ledger.execute("SELECT count(*) FROM history WHERE event = 'started'").fetchone()
         return int(row[0])
 
+    def started_at(self) -> dict[str, float]:
+        """When the backend was told to start the agent of each job, in epoch seconds."""
+        with sqlite3.connect(self.ledger) as ledger:
+            rows = ledger.execute("SELECT job_id, at FROM history WHERE event = 'started'")
+            return {str(job): float(at) for job, at in rows}
+
     def alive(self) -> int:
         """How many spawns have not come to their confirmed end."""
         return self.place.count("SELECT count(*) FROM spawns")
