@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from kici_scaler.domain.scalers import Scaler
@@ -76,9 +76,9 @@ class ContainerBackend:
             except NotDone as error:
                 problems.append(error)
         self._in_use = frozenset(places)
-        for place, its_scalers in places.items():
+        for (place, its_scalers), share in _shared(places.items(), deadline):
             try:
-                with self._engines.at(place).connected(deadline) as connection:
+                with self._engines.at(place).connected(share) as connection:
                     self._prepare_place(connection, its_scalers)
             except BackendError as error:
                 problems.append(error)
@@ -99,9 +99,9 @@ class ContainerBackend:
     def check(self, scalers: Sequence[Scaler], deadline: Deadline) -> tuple[Finding, ...]:
         return tuple(
             finding
-            for scaler in scalers
+            for scaler, share in _shared(scalers, deadline)
             for finding in checks.findings_of(
-                scaler, self._engines, self._tools.isolation, deadline, self._context.ambient
+                scaler, self._engines, self._tools.isolation, share, self._context.ambient
             )
         )
 
@@ -177,9 +177,9 @@ class ContainerBackend:
                 named.setdefault(self._engines.for_options(scaler.options).place, scaler.name)
             except NotDone as error:
                 problems.append(error)
-        for place, first in named.items():
+        for (place, first), share in _shared(named.items(), deadline):
             try:
-                with self._engines.at(place).connected(deadline) as connection:
+                with self._engines.at(place).connected(share) as connection:
                     removed.update(upkeep.remove_ended(connection, installation_id))
                     removed[first] += upkeep.remove_left_fillers(connection, installation_id)
                     removed[first] += runtime_volume.remove_unused(connection, installation_id)
@@ -243,6 +243,13 @@ class ContainerBackend:
         if not options.get("host") or options["host"] != place.url:
             return place
         return self._engines.for_options(options).place
+
+
+def _shared(each_of: Iterable[T], deadline: Deadline) -> Iterator[tuple[T, Deadline]]:
+    """Each with its share of the time left, so that one that hangs leaves some to the others."""
+    everything = list(each_of)
+    for number, each in enumerate(everything):
+        yield each, deadline.within(deadline.remaining / (len(everything) - number))
 
 
 def _owner(agent: ComputeRef) -> Owner:

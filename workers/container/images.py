@@ -194,11 +194,14 @@ def _events(
 
 
 def _auth(wanted: Wanted) -> dict[str, Any] | None:
-    """The job's credentials as the client takes them; None leaves it to the machine's own."""
+    """Credentials as the client takes them; None has it look up the machine's own.
+
+    A job is never helped out with those: it would get at images that only the operator may.
+    """
     credentials = wanted.credentials
-    if credentials is None or not credentials.is_for(wanted.name):
-        return None
-    return {"username": credentials.username, "password": credentials.token}
+    if credentials is not None and credentials.is_for(wanted.name):
+        return {"username": credentials.username, "password": credentials.token}
+    return {} if wanted.is_of_job else None
 
 
 def _follow(connection: Connection, wanted: Wanted, events: Iterable[Mapping[str, Any]]) -> None:

@@ -242,7 +242,8 @@ class Spawn:
         if held.record.is_isolated:
             forget_rules(self._tools, self._owner, self._end)
         try:
-            tail = error.log_tail or last_lines(self._connection, self._name)
+            own = own_container(self._connection, self._owner)
+            tail = error.log_tail or (last_lines(self._connection, own.name) if own else ())
             remove(self._connection, self._owner)
         except BackendError as problem:
             return OutcomeUnknown(f"{error}; what was made could not be removed: {problem}")

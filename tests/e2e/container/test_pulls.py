@@ -92,6 +92,14 @@ def test_the_policy_never_leaves_the_registry_alone(workshop: Workshop, shop: Re
     assert shop.pulls(workshop.installation_id) == 0
 
 
+def test_a_jobs_public_image_needs_no_credentials(workshop: Workshop, shop: Registry) -> None:
+    image = _publish(workshop, shop)
+
+    workshop.open().spawn(_job_order(workshop, image, None), soon())
+
+    assert shop.pulls(workshop.installation_id) == 1
+
+
 def _job_order(workshop: Workshop, image: str, token: str | None) -> SpawnOrder:
     credentials = token and RegistryCredentials(token, USER)
     return workshop.order(image=AGENT, job_image=image, registry=credentials or None)
