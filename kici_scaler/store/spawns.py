@@ -143,10 +143,9 @@ def insert(
     return frozenset(stored.scalars())
 
 
-# Sums of bytes as double precision are exact up to 8 PiB, and cost half of the exact numeric.
 _USAGE = """
     SELECT scaler, machine_id, pool, count(*) AS held,
-           sum(cpu_millis) AS cpu_millis, sum(memory_bytes::float8) AS memory_bytes
+           sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes
     FROM spawns WHERE {which} GROUP BY scaler, machine_id, pool
 """
 _USAGE_OF_ALL = sql(_USAGE.format(which="true"))
