@@ -49,6 +49,7 @@ def around(name: str, sample: Callable[[], list[float]]) -> Iterator[Surrounding
 
 EMPTY_TRANSACTION = "empty transaction"
 WRITTEN_ROW = "transaction that writes one row"
+ROUND_TRIP = "empty task round trip"
 
 
 def empty_transactions(engine: Engine, repeats: int = 200) -> list[float]:
@@ -98,19 +99,17 @@ def empty_bursts(tasks: EmptyTasks, count: int, repeats: int = 1) -> list[float]
 def figures() -> Iterator[Measured]:
     """Every floor by itself, on servers that do nothing else."""
     with servers(1) as place, empty_tasks(place.redis_url) as tasks:
-        for name, what, sample in (
-            (EMPTY_TRANSACTION, "BEGIN, SELECT 1, COMMIT on a pooled connection",
-             lambda: empty_transactions(place.engine)),
-            (WRITTEN_ROW, "the same with one row updated, and flushed",
-             lambda: written_rows(place.engine)),
+        engine = place.engine
+        samples: tuple[tuple[str, str, Callable[[], list[float]]], ...] = (
+            (EMPTY_TRANSACTION, "BEGIN, SELECT 1, COMMIT", lambda: empty_transactions(engine)),
+            (WRITTEN_ROW, "one row updated, and flushed", lambda: written_rows(engine)),
             ("Redis SET NX and DEL", "a lock taken and released", lambda: set_nx(place.redis)),
-            ("empty task round trip", "one empty Celery task, until its result is back",
-             lambda: empty_round_trips(tasks)),
-            ("1,000 empty tasks", "sent one by one, until the last one is acknowledged",
+            (ROUND_TRIP, "until its result is back", lambda: empty_round_trips(tasks)),
+            ("1,000 empty tasks", "one by one, until the last one is acknowledged",
              lambda: empty_bursts(tasks, 1_000, 3)),
-            ("WebSocket echo", "100 bytes there and back, both ends in one process",
-             web_socket_echoes),
-        ):  # fmt: skip
+            ("WebSocket echo", "both ends in one process", web_socket_echoes),
+        )  # fmt: skip
+        for name, what, sample in samples:
             yield Surrounding(name, sample()).measured(what)
 
 

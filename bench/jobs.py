@@ -122,9 +122,7 @@ def _one_by_one(whole: System) -> Iterator[Measured]:
         whole.send_single(bodies[0]).get(timeout=60, interval=0.002)
         wait_until(lambda: whole.alive() == 0, "the agent is gone")
 
-    with floors.around(
-        "empty task round trip", lambda: floors.empty_round_trips(whole.tasks)
-    ) as floor:
+    with floors.around(floors.ROUND_TRIP, lambda: floors.empty_round_trips(whole.tasks)) as floor:
         taken = timed(work, prepare=lambda: whole.bodies(next(_names), 1), repeats=40, warm_up=5)
     yield floor.measured("one empty task, until its result is back")
     yield Measured(
