@@ -25,7 +25,7 @@ from tests.faults.event_receiver import (
     resetting,
 )
 from tests.faults.event_stage import READY, SCALERS, WINDOWS, EventStage, event_stage
-from tests.faults.faults import Fault, Pause, kill_role
+from tests.faults.faults import Fault, Pause, empty_redis, kill_role
 from tests.faults.jobs import Job, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
 from tests.support.waiting import eventually
@@ -390,7 +390,13 @@ def test_two_hundred_jobs_survive_that_and_the_death_of_everybody(tmp_path: Path
         wanted = jobs(200, seed, longest=0.5)
         stage.receiver.next_mood = moods(seed, stage.receiver)
         down = Fault("receiver down", lambda _the, _chance, pause: _down_for_a_minute(stage, pause))
-        faults = [kill_role("event"), kill_role("control"), kill_role("gateway"), down]
+        faults = [
+            kill_role("event"),
+            kill_role("control"),
+            kill_role("gateway"),
+            empty_redis(),
+            down,
+        ]
         with dispatcher(stage.the) as client:
             stage.ask(client, *wanted)
             with Nemesis(stage.the, faults, seed, pauses=(8.0, 15.0)) as nemesis:
