@@ -11,6 +11,7 @@ A worker that lost its lease meanwhile finds no row under its token and changes 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -53,10 +54,14 @@ DIED = Attempt(Acted.PERHAPS, "the worker that tried it was not heard of again")
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOrder:
-    """A taken delivery, and the seconds that telling its target may take."""
+    """A taken delivery, and when telling its target must be over.
+
+    `give_up_at` is of this process's monotonic clock, and before its lease ends: one that was
+    frozen meanwhile tells nobody anything any more.
+    """
 
     row: TakenDelivery
-    seconds: float
+    give_up_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ def take(
         DatabaseUnreachable: nothing was taken for certain; what was is tried again later.
     """
     _apply_lapsed(runtime, kind)
+    began = time.monotonic()
     with transaction(runtime.engine) as connection:
         windows = settings.windows(connection)
         rows = deliveries.take(
@@ -98,7 +104,7 @@ def take(
         )
         left_some = deliveries.any_ready(connection, kind)
     seconds = min(windows.delivery_timeout_seconds, windows.lease_seconds * SHARE_OF_LEASE)
-    return [DeliveryOrder(row, seconds) for row in rows], left_some
+    return [DeliveryOrder(row, began + seconds) for row in rows], left_some
 
 
 def record(runtime: Runtime, order: DeliveryOrder, attempt: Attempt) -> Recorded | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -329,6 +331,29 @@ def test_a_worker_killed_while_it_delivers_is_replaced_by_another(
     assert not stage.the.is_armed(step)
     wait_until_gone(stage, agent_id)
     assert stage.failures() == before
+
+
+def test_a_worker_frozen_past_its_lease_tells_nobody_anything_any_more(
+    stage: EventStage, client: DispatcherClient
+) -> None:
+    """Its machine was called off meanwhile: a scale-up now would boot one that nobody ends."""
+    stage.the.arm("deliver.taken", "stop")
+    stage.ask(client, Job("frozen", 0.1))
+    (pid,) = eventually(lambda: stage.the.frozen_at("deliver.taken"), 30)
+    (row,) = stage.the.rows("SELECT agent_id FROM spawns WHERE job_id = 'frozen'")
+    agent_id = str(row["agent_id"])
+    try:
+        client.cancel("frozen")
+        wait_until_gone(stage, agent_id)
+        before = len(stage.receiver.events)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    run_one(stage, client, "after-the-thaw")
+    thawed = stage.the.roles.log("event-0") + stage.the.roles.log("event-1")
+    assert "event tried under a lost lease" in thawed
+    assert events_about(stage, agent_id, SCALE_UP) == []
+    assert len(events_about(stage, agent_id, SCALE_DOWN)) == 1, "it may have been told"
+    assert len(stage.receiver.events) > before
 
 
 @pytest.mark.long

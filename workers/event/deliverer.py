@@ -22,6 +22,7 @@ from workers.host.persist import persist
 
 log = structlog.get_logger(__name__)
 
+APPLY_SECONDS = 30.0
 WEBHOOKS = ("https://", "http://")
 
 
@@ -37,12 +38,11 @@ class Deliverer:
 
     def __call__(self, order: DeliveryOrder) -> None:
         """Tell the target once; what it did, or may have done, goes to the row."""
-        deadline = Deadline.after(order.seconds)
         reached("deliver.taken")
-        attempt = self._try(order.row, deadline)
+        attempt = self._try(order.row, Deadline(order.give_up_at))
         reached("deliver.acted")
         recorded = persist(
-            lambda: deliver.record(self.runtime, order, attempt), for_seconds=order.seconds
+            lambda: deliver.record(self.runtime, order, attempt), for_seconds=APPLY_SECONDS
         )
         _tell(order.row, attempt, None if recorded is None else recorded.state)
 
