@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from typing import Any
@@ -92,11 +92,9 @@ def until_answered(its: Runtime, bodies: Sequence[Mapping[str, Any]]) -> list[An
 
 
 def run_pass(its: Runtime) -> None:
-    """Decide what waits, unless another is doing so."""
-    try:
+    """Decide what waits, unless another is doing so, or the connection is lost meanwhile."""
+    with suppress(Contended, DatabaseUnreachable):
         admit.run_pass(its)
-    except Contended:
-        return
 
 
 def cancel(servers: Servers, jobs: Sequence[str]) -> list[str]:
