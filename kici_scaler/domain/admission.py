@@ -12,16 +12,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
+from kici_scaler.domain.demand import Demand
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.machines import MachineView, machines_for
-from kici_scaler.domain.prespawned import Ready, Stock, Supply, Taken
+from kici_scaler.domain.prespawned import Ready, Stock, Taken
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Need, Shape
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.scalers import LabelSet, Resources, Role, Scaler
-from kici_scaler.domain.static_agents import Offer, StaticAgent, StaticStock, StaticSupply
+from kici_scaler.domain.static_agents import Offer, StaticAgent, StaticStock
 from kici_scaler.domain.usage import Ledger, Room, Rooms
 
 
@@ -40,7 +42,8 @@ class Situation:
     """Everything a decision depends on besides the requests."""
 
     table: RoutingTable
-    held: Sequence[Held]
+    held: Iterable[Held]
+    """Gone through once somebody asks for room, and not before."""
     machines: Sequence[MachineView]
     now: datetime
     restraints: Mapping[str, Restraint] = field(default_factory=dict)
@@ -103,24 +106,6 @@ class Unmet:
     """How many of them have waited past the ageing bound."""
 
 
-@dataclass(slots=True, eq=False)
-class _Demand:
-    """Requests that differ in nothing a decision looks at share one of these."""
-
-    wanted: Wanted
-    route: Route | None = None
-    rooms: Rooms | None = None
-    """None when these requests are refused whatever room there is."""
-    code: WaitCode = WaitCode.AT_CAPACITY
-    reason: str = ""
-    """Why these requests are refused, once one of them was."""
-    scaler: str = ""
-    supply: Supply | None = None
-    static: StaticSupply | None = None
-    refused: int = 0
-    aged: int = 0
-
-
 def backoff_restraint(scaler: str, seconds_left: float, streak: int, limit: int) -> Restraint:
     """What a request is told while a scaler recovers from failures."""
     seconds = math.ceil(seconds_left)
@@ -148,18 +133,22 @@ class Deciding:
 
     def __init__(self, situation: Situation) -> None:
         self._is = situation
-        self.ledger = Ledger(situation.table.cluster, situation.held)
         self._stock = Stock(situation.ready) if situation.ready else None
         self._static = StaticStock(situation.static) if situation.static else None
         self._oldest_young = situation.now - situation.ageing
         self._demands: dict[
-            tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], _Demand
+            tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], Demand
         ] = {}
         self._rooms: dict[tuple[str, tuple[MachineFacts, ...]], Rooms | str] = {}
         restraints = situation.restraints
         self._closed = frozenset(name for name, each in restraints.items() if each.unroutable)
         self._refuse_scaler = self._unroutable if self._closed else None
         self._probes = dict(situation.probes)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What is held against every cap, and given out by this decision."""
+        return Ledger(self._is.table.cluster, self._is.held)
 
     def decide(self, requests: Iterable[Waiting]) -> list[Decision]:
         """One decision for each request, in the order given."""
@@ -192,6 +181,8 @@ class Deciding:
             return Offer(request, agent_id)
         if demand.supply is not None and (taken := demand.supply.take()) is not None:
             return Bind(request, taken)
+        if not demand.is_placed:
+            self._place(demand)
         route, rooms = demand.route, demand.rooms
         if route is None or rooms is None:
             return self._refuse(request, demand)
@@ -199,7 +190,8 @@ class Deciding:
         if not demand.reason:
             need = route.shape.requests
             if not self.may_start(route.scaler.name):
-                return self._refuse(request, _after_the_probe(demand, route.scaler.name))
+                demand.shut(WaitCode.BACKOFF, after_the_probe(route.scaler.name))
+                return self._refuse(request, demand)
             room = rooms.best(need)
             if room is not None:
                 self.start(route.scaler.name, room, need)
@@ -207,7 +199,7 @@ class Deciding:
             demand.reason = rooms.shortage(need)
         return self._refuse(request, demand)
 
-    def _refuse(self, request: Waiting, demand: _Demand) -> Decision:
+    def _refuse(self, request: Waiting, demand: Demand) -> Decision:
         """No agent is started for it; one that serves it although meant for others may."""
         if demand.supply is not None and (taken := demand.supply.take_other()) is not None:
             return Bind(request, taken)
@@ -219,7 +211,7 @@ class Deciding:
                     demand.rooms.keep(demand.route.shape.requests)
         return Refuse(request, demand.code, demand.reason, demand.scaler)
 
-    def _demand(self, request: Waiting) -> _Demand:
+    def _demand(self, request: Waiting) -> Demand:
         key = (
             request.labels,
             request.exclude,
@@ -232,7 +224,7 @@ class Deciding:
             found = self._demands[key] = self._judge(request)
         return found
 
-    def _judge(self, request: Waiting) -> _Demand:
+    def _judge(self, request: Waiting) -> Demand:
         wanted = Wanted(
             request.labels,
             request.exclude,
@@ -244,7 +236,7 @@ class Deciding:
         demand = (
             self._nowhere(wanted, route)
             if isinstance(route, NoRoute)
-            else self._somewhere(wanted, route)
+            else Demand(wanted, route, scaler=route.scaler.name, is_placed=False)
         )
         if self._stock is not None:
             demand.supply = self._stock.supply(wanted, demand.route, self._closed)
@@ -254,15 +246,20 @@ class Deciding:
                 demand.code, demand.reason = WaitCode.AT_CAPACITY, demand.static.why_not
         return demand
 
-    def _somewhere(self, wanted: Wanted, route: Route) -> _Demand:
-        name = route.scaler.name
-        restraint = self._is.restraints.get(name)
+    def _place(self, demand: Demand) -> None:
+        """Find where its scaler may put an agent, or why nowhere."""
+        route = demand.route
+        assert route is not None, "what has no route is refused as it is"
+        demand.is_placed = True
+        restraint = self._is.restraints.get(route.scaler.name)
         if restraint is not None:
-            return _Demand(wanted, route, None, restraint.code, restraint.reason, name)
+            demand.shut(restraint.code, restraint.reason)
+            return
         rooms = self.rooms_for(route)
         if isinstance(rooms, str):
-            return _Demand(wanted, route, None, WaitCode.NO_MACHINE, rooms, name)
-        return _Demand(wanted, route, rooms, scaler=name)
+            demand.shut(WaitCode.NO_MACHINE, rooms)
+        else:
+            demand.rooms = rooms
 
     def rooms_for(self, route: Route) -> Rooms | str:
         """Where this scaler may put an agent of that kind, or why nowhere."""
@@ -281,17 +278,10 @@ class Deciding:
     def _unroutable(self, scaler: Scaler) -> str | None:
         return self._is.restraints[scaler.name].reason if scaler.name in self._closed else None
 
-    def _nowhere(self, wanted: Wanted, route: NoRoute) -> _Demand:
+    def _nowhere(self, wanted: Wanted, route: NoRoute) -> Demand:
         """Behind the first scaler that will take it again, so that its queue is looked at then."""
         restrained = [name for name in route.refused if name in self._is.restraints]
         if not restrained:
-            return _Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
+            return Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
         code = self._is.restraints[restrained[0]].code
-        return _Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])
-
-
-def _after_the_probe(demand: _Demand, scaler: str) -> _Demand:
-    """A burst would only fail as often as it is long."""
-    demand.code, demand.rooms = WaitCode.BACKOFF, None
-    demand.reason = after_the_probe(scaler)
-    return demand
+        return Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])

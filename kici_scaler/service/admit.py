@@ -222,7 +222,7 @@ def situation_of(
     states = scaler_states.all_states(connection)
     return Situation(
         table=revisions.table_of(revision, _facts_by_scaler(revision.cluster, views)),
-        held=spawns.usage(connection),
+        held=spawns.UsageWhenAsked(connection),
         machines=views,
         restraints=_restraints(states, windows),
         probes={

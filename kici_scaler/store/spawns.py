@@ -6,7 +6,7 @@ any process can act on it without the configuration that made it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -155,6 +155,19 @@ _USAGE_OF_ENDING = sql(_USAGE.format(which="state = 'destroying'"))
 def usage(connection: Connection) -> list[Held]:
     """What all live rows hold, in one aggregate read; ending ones still hold theirs."""
     return _held(connection.execute(_USAGE_OF_ALL))
+
+
+class UsageWhenAsked:
+    """The same, read the first time it is gone through: jobs given to ready agents need none."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._held: list[Held] | None = None
+
+    def __iter__(self) -> Iterator[Held]:
+        if self._held is None:
+            self._held = usage(self._connection)
+        return iter(self._held)
 
 
 def ending_usage(connection: Connection) -> list[Held]:

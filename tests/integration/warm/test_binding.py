@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.domain.spawn import SpawnState
@@ -271,6 +272,24 @@ def test_an_agent_somebody_works_on_is_passed_over_and_the_job_decided_again(sit
         assert site.rows.get("spawns", second)["job_id"] is None
     admit.run_pass(site.runtime)
     assert site.rows.get("spawns", first)["job_id"] == answer.job_id
+
+
+def test_what_all_others_hold_is_not_even_read_for_a_job_that_gets_a_ready_agent(
+    site: Site,
+) -> None:
+    _ready(site, label_set("linux"), size=1)
+    said: list[str] = []
+    event.listen(site.rows.engine, "before_cursor_execute", lambda *call: said.append(str(call[2])))
+
+    def counts_usage() -> bool:
+        found = any("sum(cpu_millis)" in statement for statement in said)
+        said.clear()
+        return found
+
+    assert site.request("linux").result is Result.READY
+    assert not counts_usage()
+    assert site.request("linux").result is Result.SPAWNING
+    assert counts_usage()
 
 
 @pytest.mark.parametrize("how", ["has a job", "is not seen", "is ending", "is unknown"])
