@@ -40,19 +40,19 @@ def application(redis_url: str) -> Celery:
 app = application(os.environ.get(URL_VARIABLE, "redis://"))
 
 
-@app.task(name=TASK, queue=QUEUE, max_retries=0)
+@app.task(shared=False, name=TASK, queue=QUEUE, max_retries=0)
 def empty(*, number: int) -> int:
     """Do nothing."""
     return number
 
 
-@app.task(name=CHAIN, queue=QUEUE, max_retries=0)
+@app.task(shared=False, name=CHAIN, queue=QUEUE, max_retries=0)
 def chain(*, sent: float) -> None:
     """Hand on to one more task."""
     app.send_task(CHAIN_END, kwargs={"sent": sent}, queue=QUEUE, ignore_result=True)
 
 
-@app.task(name=CHAIN_END, queue=QUEUE, max_retries=0)
+@app.task(shared=False, name=CHAIN_END, queue=QUEUE, max_retries=0)
 def chain_end(*, sent: float) -> None:
     """Note how long the chain took, by the machine's clock."""
     with closing(redis.Redis.from_url(app.conf.broker_url)) as client:

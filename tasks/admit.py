@@ -14,7 +14,7 @@ from tasks.process import clear_mark, runtime
 TRIGGERS = {values[0] for values in declared.REDISPATCH.known}
 
 
-@app.task(name=task_names.ADMIT_WAITING, max_retries=0)
+@app.task(shared=False, name=task_names.ADMIT_WAITING, max_retries=0)
 def admit_waiting(*, trigger: str = "sweep") -> dict[str, object]:
     """Decide what waits; whoever holds the section is doing the same already."""
     reached("admit.received")

@@ -50,6 +50,7 @@ DUTIES = {
 }
 """What the clock fires, and each how many seconds; any number of clocks may."""
 
+# Its tasks say `shared=False`: others would join any other application of the process.
 app = Celery("kici-scaler", set_as_current=False)
 app.conf.update(
     celery_configuration(settings().redis_url.get_secret_value(), "kici-worker"),

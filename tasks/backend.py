@@ -14,21 +14,21 @@ from tasks.process import clear_mark, host
 def _declare(kind: str) -> None:
     start_name, destroy_name = task_names.spawn_task(kind), task_names.destroy_task(kind)
 
-    @app.task(name=start_name, max_retries=0)
+    @app.task(shared=False, name=start_name, max_retries=0)
     def spawn(*, machine: str | None = None) -> dict[str, object]:
         """Start what is reserved here, as far as slots are free."""
         reached("spawn.received")
         clear_mark(start_name, spawn_queue(kind, machine))
         return {"started": host().starts.prime()}
 
-    @app.task(name=destroy_name, max_retries=0)
+    @app.task(shared=False, name=destroy_name, max_retries=0)
     def destroy(*, machine: str | None = None) -> dict[str, object]:
         """Tear down what is ending here."""
         reached("destroy.received")
         clear_mark(destroy_name, destroy_queue(kind, machine))
         return {"taken": host().destroys.prime()}
 
-    @app.task(name=task_names.inspect_task(kind), max_retries=0)
+    @app.task(shared=False, name=task_names.inspect_task(kind), max_retries=0)
     def inspect(*, agents: Sequence[str], machine: str | None = None) -> dict[str, object]:
         """Look whether the compute of agents that nobody sees still runs."""
         reached("inspect.received")

@@ -14,6 +14,7 @@ NO_FILE = "this worker's settings name no scaler file; set KICI_SCALER_CONFIG_PA
 
 
 @app.task(
+    shared=False,
     name=task_names.RELOAD_CONFIG,
     ignore_result=False,
     autoretry_for=(DatabaseUnreachable,),

@@ -10,7 +10,7 @@ from tasks.process import runtime
 from tasks.request import INTAKE_OPTIONS
 
 
-@app.task(name=task_names.ACKNOWLEDGE_DELIVERY, **INTAKE_OPTIONS)
+@app.task(shared=False, name=task_names.ACKNOWLEDGE_DELIVERY, **INTAKE_OPTIONS)
 def acknowledge_delivery(*, delivery_id: str) -> dict[str, object]:
     """Note that the router has an event; until it says so it is told again."""
     try:

@@ -26,19 +26,19 @@ INTAKE_OPTIONS: dict[str, Any] = {
 Plain = dict[str, object]
 
 
-@app.task(name=task_names.REQUEST_SCALE, **INTAKE_OPTIONS)
+@app.task(shared=False, name=task_names.REQUEST_SCALE, **INTAKE_OPTIONS)
 def request_scale(*, request: Mapping[str, Any]) -> Plain:
     """An agent for one job; answers what became of the request, or `error`."""
     return scale_many([request])[0]
 
 
-@app.task(name=task_names.REQUEST_SCALE_MANY, **INTAKE_OPTIONS)
+@app.task(shared=False, name=task_names.REQUEST_SCALE_MANY, **INTAKE_OPTIONS)
 def request_scale_many(*, requests: Sequence[Mapping[str, Any]]) -> list[Plain]:
     """Agents for many jobs at once; one bad request costs the others nothing."""
     return scale_many(requests)
 
 
-@app.task(name=task_names.CANCEL_REQUEST, **INTAKE_OPTIONS)
+@app.task(shared=False, name=task_names.CANCEL_REQUEST, **INTAKE_OPTIONS)
 def cancel_request(*, job_id: str, reason: str = "cancelled by the dispatcher") -> Plain:
     """Call a job off, also before its request has come."""
     state = requests.cancel(runtime(), job_id, reason=reason)

@@ -9,7 +9,7 @@ from tasks.app import app
 from tasks.process import event_stream, runtime
 
 
-@app.task(name=task_names.SWEEP_DUE, max_retries=0)
+@app.task(shared=False, name=task_names.SWEEP_DUE, max_retries=0)
 def sweep_due() -> dict[str, object]:
     """Look at due rows, hint who can act, end what is over."""
     reached("sweep.received")
@@ -19,14 +19,14 @@ def sweep_due() -> dict[str, object]:
     return {"due": swept.looked_at, "ended": swept.ended, "quarantined": swept.quarantined}
 
 
-@app.task(name=task_names.PUBLISH_EVENTS, max_retries=0)
+@app.task(shared=False, name=task_names.PUBLISH_EVENTS, max_retries=0)
 def publish_events() -> dict[str, object]:
     """Hand lifecycle events to whoever listens."""
     handed = publish.publish(runtime(), event_stream())
     return {"outcome": "duplicate"} if handed is None else {"events": handed}
 
 
-@app.task(name=task_names.SWEEP_RETENTION, max_retries=0)
+@app.task(shared=False, name=task_names.SWEEP_RETENTION, max_retries=0)
 def sweep_retention() -> dict[str, object]:
     """Forget what is past its retention."""
     forgotten = retention.forget(runtime())

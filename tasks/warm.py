@@ -11,7 +11,7 @@ from tasks.app import app
 from tasks.process import clear_mark, runtime
 
 
-@app.task(name=task_names.WARM_FILL, max_retries=0)
+@app.task(shared=False, name=task_names.WARM_FILL, max_retries=0)
 def warm_fill() -> dict[str, object]:
     """Decide what waits, then fill, reap and replace; whoever holds the section comes first."""
     reached("fill.received")

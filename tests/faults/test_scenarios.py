@@ -65,11 +65,11 @@ def test_a_run_without_faults_ends_with_everything_accounted_for(
 def _expect_whole_story(the: Stage, job: Job) -> None:
     """The events of a job in their order, and what is kept of its agent."""
     told = the.rows("SELECT type, run_id FROM events WHERE job_id = :job ORDER BY at", job=job.id)
-    # Its backend says that it connects, and the gateway that it did.
-    types = [str(row["type"]) for row in told]
-    assert list(dict.fromkeys(types)) == [
-        "scaler.provisioning", "scaler.ready", "agent.connecting", "request.finished",
-    ], told  # fmt: skip
+    types = list(dict.fromkeys(str(row["type"]) for row in told))
+    assert types[0] == "scaler.provisioning", told
+    assert types[-1] == "request.finished", told
+    # A quick agent is connected before its backend has told that it is started.
+    assert set(types[1:-1]) == {"scaler.ready", "agent.connecting"}, told
     assert {row["run_id"] for row in told} == {"faults"}
     (outcome,) = the.rows("SELECT * FROM outcomes WHERE job_id = :job", job=job.id)
     assert outcome["destroy_reason"] == "job-complete"

@@ -160,6 +160,11 @@ def test_every_task_has_a_name_of_its_own_that_no_module_path_shows_through(live
     assert not [name for name in names if name.startswith(("tasks.", "kici_scaler."))]
 
 
+def test_no_task_joins_another_application_of_the_process(live: Celery) -> None:
+    other = Celery("other", set_as_current=False)
+    assert not set(_own(live)) & set(other.tasks)
+
+
 def test_every_task_takes_its_arguments_by_keyword(live: Celery) -> None:
     wrong = [
         name
