@@ -10,6 +10,7 @@ set -eu
 
 PACKAGES="docker.io iptables podman nftables busybox-static docker-registry"
 TREE="$(pwd)/build/e2e/base.tar"
+PACKAGES_LOG="$(pwd)/build/e2e/packages.log"
 python="$1"
 shift
 case " $*" in
@@ -36,10 +37,12 @@ complete() {
 if ! complete; then
     command -v apt-get >/dev/null 2>&1 || give_up "install these first: $PACKAGES"
     say "installing $PACKAGES"
-    apt-get update -qq >/dev/null || true
+    mkdir -p "$(dirname "$PACKAGES_LOG")"
+    apt-get update -qq >"$PACKAGES_LOG" 2>&1 || true
     # shellcheck disable=SC2086  # a list of words
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $PACKAGES \
-        >build/e2e-packages.log 2>&1 || give_up "the packages cannot be installed: $PACKAGES"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        -o DPkg::Lock::Timeout=300 --no-install-recommends $PACKAGES \
+        >>"$PACKAGES_LOG" 2>&1 || give_up "the packages cannot be installed: $(tail -n 3 "$PACKAGES_LOG")"
 fi
 "$python" -m tests.e2e.container.base_tree "$TREE" || give_up "no base tree can be made"
 

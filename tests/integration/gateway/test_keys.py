@@ -27,6 +27,11 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["keys", *arguments])
 
 
+def secret_of(token: str) -> str:
+    """The random part, which may hold underscores of its own."""
+    return token.split("_", 3)[3]
+
+
 def test_a_key_is_made_printed_once_listed_and_revoked(cli: House) -> None:
     made = run("create", "--scope", "dispatcher", "--name", "build", "--expires", "90d")
     assert made.exit_code == 0, made.output
@@ -38,7 +43,7 @@ def test_a_key_is_made_printed_once_listed_and_revoked(cli: House) -> None:
     listed = run("list").stdout
     assert "build" in listed
     assert token not in listed
-    assert token.rpartition("_")[2] not in run("list", "--json").stdout
+    assert secret_of(token) not in run("list", "--json").stdout
 
     assert run("revoke", "build").exit_code == 0
     assert keys.authenticate(cli.runtime, token) is None
@@ -82,7 +87,7 @@ def test_what_is_done_to_keys_is_audited(cli: House) -> None:
 def test_only_the_hash_of_a_key_is_stored(cli: House) -> None:
     token = run("create", "--scope", "agent", "--name", "x").stdout.strip()
     everything = cli.scalar("SELECT string_agg(k::text, ' ') FROM api_keys k")
-    assert token.rpartition("_")[2] not in everything
+    assert secret_of(token) not in everything
     assert keys.hashed(token).hex() in everything
 
 

@@ -17,13 +17,14 @@ import socketserver
 import struct
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from functools import partial
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -80,6 +81,8 @@ class Table:
         self.faults: dict[str, str] = {}
         self.pulls: list[str] = []
         self.started: list[str] = []
+        self.held: list[Callable[[], Answer]] = []
+        """What was asked for by somebody who is gone, and has not happened yet."""
         self.lock = Lock()
         self._numbers = iter(range(1 << 30))
 
@@ -91,6 +94,11 @@ class Table:
                     result: Answer = handler(self, query, body, *map(unquote, found.groups()))
                     return result
         return 404, {"message": f"page not found: {method} {path}"}
+
+    def let_the_late_happen(self) -> None:
+        """Do what is held back."""
+        while self.held:
+            self.held.pop()()
 
     def find(self, key: str) -> Pretended | None:
         """By name or id."""
@@ -310,18 +318,25 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         how = self._fault(path)
+        act = partial(self.table.answer, self.command, path, query, body)
         if how == "refused":
             self._send(500, {"message": "injected: not done"})
         elif how == "late":
             # The sender sees its connection break, and what it asked for happens all the same.
+            self.table.held.append(act)
             self._hang_up()
-            Event().wait(0.5)
-            self.table.answer(self.command, path, query, body)
         elif how == "lost":
-            self.table.answer(self.command, path, query, body)
+            act()
             self._send(500, {"message": "injected: done"})
+        elif how == "before the late one":
+            answer = act()
+            self.table.let_the_late_happen()
+            self._send(*answer)
+        elif how == "after the late one":
+            self.table.let_the_late_happen()
+            self._send(*act())
         else:
-            self._send(*self.table.answer(self.command, path, query, body))
+            self._send(*act())
 
     def _fault(self, path: str) -> str | None:
         for request in list(self.table.faults):
@@ -369,7 +384,11 @@ class PretendedEngine:
         return {"socketPath": str(self.socket), "networkIsolation": False}
 
     def fail(self, request: str, how: str) -> None:
-        """Let the next request that matches (`POST .*/start`) be `refused`, `lost` or `late`."""
+        """Let the next request that matches (`POST .*/start`) go wrong.
+
+        It may be `refused`, `lost` (done, and not said to be) or `late` (not answered, and done
+        when a later one says so, which comes `before the late one` or `after the late one`).
+        """
         self._ask("/test/fail", request=request, how=how)
 
     def end(self, agent_id: str, code: int) -> None:
@@ -384,6 +403,14 @@ class PretendedEngine:
         """The containers of an agent."""
         found: Mapping[str, dict[str, Any]] = self.told()["containers"]
         return [each for name, each in found.items() if agent_id in name]
+
+    def answers(self) -> bool:
+        """Whether it serves yet; its socket is there a moment before anybody listens on it."""
+        try:
+            self.told()
+        except (OSError, HTTPException):
+            return False
+        return True
 
     def _ask(self, path: str, **query: str) -> dict[str, Any]:
         from urllib.parse import urlencode
@@ -408,8 +435,9 @@ def pretended_engine(folder: Path) -> Iterator[PretendedEngine]:
         finally:
             os._exit(1)
     try:
-        eventually(socket_path.is_socket)
-        yield PretendedEngine(socket_path)
+        made = PretendedEngine(socket_path)
+        eventually(made.answers)
+        yield made
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.harness import Harness, soon
 from tests.integration.workers.container.conftest import PretendedHarness
+from workers.container import teardown
 from workers.contract import Backend, ExitKind
 from workers.errors import BackendError, NotDone, OutcomeUnknown
 
@@ -48,12 +49,14 @@ def test_a_step_that_was_done_unanswered_counts(
 
 
 def test_a_creation_that_happens_after_its_call_ended_is_waited_for(
-    harness: Harness, backend: Backend, agent_id: str
+    harness: Harness, backend: Backend, agent_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(teardown, "SETTLE_SECONDS", 60.0)
     engine = _engine(harness).engine
     engine.fail(CREATE, "late")
     with pytest.raises(OutcomeUnknown):
         backend.spawn(harness.order(agent_id, token=1), soon())
+    engine.fail(INSPECT, "before the late one")
 
     backend.destroy(harness.ref(agent_id, 2), soon())
 
@@ -63,9 +66,11 @@ def test_a_creation_that_happens_after_its_call_ended_is_waited_for(
 def test_a_late_creation_is_finished_by_the_next_lease(
     harness: Harness, backend: Backend, agent_id: str
 ) -> None:
-    _engine(harness).engine.fail(CREATE, "late")
+    engine = _engine(harness).engine
+    engine.fail(CREATE, "late")
     with pytest.raises(OutcomeUnknown):
         backend.spawn(harness.order(agent_id, token=1), soon())
+    engine.fail(CREATE, "after the late one")
 
     backend.spawn(harness.order(agent_id, token=2), soon())
 
