@@ -8,7 +8,6 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -31,7 +30,14 @@ from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import BackendType, Cluster
 from kici_scaler.domain.static_agents import Offer
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import counting, refusing, revisions, warm_pools, warm_serving
+from kici_scaler.service import (
+    counting,
+    queues,
+    refusing,
+    revisions,
+    warm_pools,
+    warm_serving,
+)
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
@@ -50,7 +56,6 @@ from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.warm import Bound
 
 PASS_SECONDS = 2.0
-PER_SCALER = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Pass:
     refused: int = 0
     stirs_pools: bool = False
     """A warm pool lost an agent, or may have to make room."""
+    leaves_more: bool = False
+    """More wait than one pass looks at, and this one made room in their queue."""
 
     @property
     def admitted(self) -> int:
@@ -118,7 +125,7 @@ def announce(runtime: Runtime, done: Pass) -> None:
         runtime.hints.wake_gateways([(each.gateway, each.agent_id) for each in done.bound])
     if done.admits:
         runtime.hints.step(Step.START, done.places)
-    if done.overtaken:
+    if done.overtaken or done.leaves_more:
         runtime.hints.admit()
     if done.stirs_pools:
         runtime.hints.fill(soon=True)
@@ -127,32 +134,10 @@ def announce(runtime: Runtime, done: Pass) -> None:
 def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str] = ()) -> Pass:
     """Inside the section: lock waiting requests, count, decide, write. Sends nothing."""
     revision = revisions.active(connection)
-    waiting = lock_waiting(connection, revision, job_ids)
-    if not waiting:
+    batch = queues.lock(connection, revision, job_ids)
+    if not batch.requests:
         return Pass()
-    return decide_waiting(moment_of(connection, owner, revision, waiting), waiting)
-
-
-def lock_waiting(
-    connection: Connection, revision: revisions.Revision, job_ids: Sequence[str] = ()
-) -> list[Waiting]:
-    """The requests that may be decided now, most urgent first.
-
-    Without jobs to begin with, some from anywhere in a queue of more than `PER_SCALER` come
-    too: those at its head may be all of a kind that finds no room.
-    """
-    names = [scaler.name for scaler in revision.cluster.scalers]
-    head = request_rows.lock_waiting(
-        connection, job_ids=job_ids, scalers=["", *names], per_scaler=PER_SCALER
-    )
-    counted = Counter(each.routed_scaler for each in head)
-    long = [name for name in ("", *names) if counted[name] >= PER_SCALER]
-    if job_ids or not long:
-        return head
-    found = {each.job_id: each for each in head}
-    for each in request_rows.lock_some(connection, scalers=long, per_scaler=PER_SCALER):
-        found.setdefault(each.job_id, each)
-    return sorted(found.values(), key=lambda each: (-each.priority, each.enqueued_at, each.job_id))
+    return decide_waiting(moment_of(connection, owner, revision, batch.requests), batch)
 
 
 def moment_of(
@@ -167,10 +152,10 @@ def moment_of(
     return Moment(connection, owner, revision, live, situation, Deciding(situation))
 
 
-def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
+def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
     """Give out agents and write why the others wait."""
     connection, revision = moment.connection, moment.revision
-    decisions = moment.deciding.decide(waiting)
+    decisions = moment.deciding.decide(batch.requests)
     admits = [each for each in decisions if isinstance(each, Admit)]
     binds = [each for each in decisions if isinstance(each, Bind)]
     offers = [each for each in decisions if isinstance(each, Offer)]
@@ -193,6 +178,7 @@ def decide_waiting(moment: Moment, waiting: Sequence[Waiting]) -> Pass:
         overtaken=len(binds) + len(offers) - len(bound),
         refused=len(refused),
         stirs_pools=bool(bound) or (short_of_room and warm_pools.keeps_any(revision.cluster)),
+        leaves_more=batch.leaves_more(decisions),
     )
 
 

@@ -20,7 +20,7 @@ from kici_scaler.domain.warm import Muster, Pool
 from kici_scaler.domain.warm_plan import WHY, Cause, End, Fill, Plan, plan, trim
 from kici_scaler.domain.warm_yield import Yielded, ledger_once_ended, yields
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import admit, ending, revisions, warm_pools
+from kici_scaler.service import admit, ending, queues, revisions, warm_pools
 from kici_scaler.service.admit import Moment, Pass
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
@@ -99,9 +99,9 @@ def trim_for_reload(
 
 def _in_section(connection: Connection, owner: str) -> Filled:
     revision = revisions.active(connection)
-    waiting = admit.lock_waiting(connection, revision)
-    moment = admit.moment_of(connection, owner, revision, waiting)
-    decided = admit.decide_waiting(moment, waiting) if waiting else Pass()
+    batch = queues.lock(connection, revision)
+    moment = admit.moment_of(connection, owner, revision, batch.requests)
+    decided = admit.decide_waiting(moment, batch) if batch.requests else Pass()
     pools = warm_pools.pools(connection, revision, moment.situation)
     found = warm_pools.assembled(connection, revision, moment.situation, pools)
     made = plan(found, moment.deciding, _yields(moment, decided, found))

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Row
 
-from kici_scaler.domain.request import RequestState, WaitCode, Waiting
-from kici_scaler.domain.scalers import Amount, Resources, Role
+from kici_scaler.domain.request import RequestState, WaitCode
 from kici_scaler.store.bulk import as_rows, records, sql
 
 Json = dict[str, object]
@@ -149,64 +147,6 @@ def recent(
     return [_request(row) for row in rows]
 
 
-_LOCK = """
-    SELECT job_id, run_id, labels, exclude, org, role, request_cpu_millis, request_memory_bytes,
-           limit_cpu_millis, limit_memory_bytes, image, priority, may_wait, routed_scaler,
-           wait_code, wait_reason, enqueued_at
-    FROM scale_requests
-    WHERE state = 'waiting' AND job_id = ANY(ARRAY({which}))
-    ORDER BY priority DESC, enqueued_at, job_id
-    FOR UPDATE SKIP LOCKED
-"""
-_LOCK_WAITING = sql(
-    _LOCK.format(
-        which="""
-        SELECT unnest(CAST(:ids AS text[]))
-        UNION
-        SELECT head.job_id FROM (
-            SELECT unnest(CAST(:scalers AS text[])) AS scaler) AS each_scaler,
-            LATERAL (
-                SELECT job_id FROM scale_requests
-                WHERE state = 'waiting' AND routed_scaler = each_scaler.scaler
-                ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler) AS head
-        UNION
-        (SELECT job_id FROM scale_requests
-         WHERE state = 'waiting' AND routed_scaler IS NULL
-         ORDER BY priority DESC, enqueued_at, job_id LIMIT :per_scaler)
-        """
-    ),
-    "ids",
-    "scalers",
-)
-_DRAWN = """
-    SELECT drawn.job_id FROM unnest(CAST(:scalers AS text[])) AS scaler, LATERAL (
-        SELECT job_id FROM scale_requests WHERE state = 'waiting' AND routed_scaler = scaler
-        ORDER BY random() LIMIT :per_scaler) AS drawn
-"""
-_LOCK_SOME = sql(_LOCK.format(which=_DRAWN), "scalers")
-
-
-def lock_waiting(
-    connection: Connection, *, job_ids: Sequence[str], scalers: Sequence[str], per_scaler: int
-) -> list[Waiting]:
-    """Lock the requests that may be decided now, most urgent first.
-
-    These are the given jobs, the undecided ones, and the head of each scaler's queue, so a
-    long queue of one scaler never hides the requests of another.
-    """
-    rows = connection.execute(
-        _LOCK_WAITING,
-        {"ids": list(job_ids), "scalers": list(scalers), "per_scaler": per_scaler},
-    )
-    return [_waiting(row) for row in rows]
-
-
-def lock_some(connection: Connection, *, scalers: Sequence[str], per_scaler: int) -> list[Waiting]:
-    """Lock requests from anywhere in the queues of these scalers, most urgent first."""
-    rows = connection.execute(_LOCK_SOME, {"scalers": list(scalers), "per_scaler": per_scaler})
-    return [_waiting(row) for row in rows]
-
-
 def assign(connection: Connection, routes: Iterable[tuple[str, str]]) -> None:
     """Mark waiting requests (job id, scaler) as held by a spawn of that scaler."""
     connection.execute(
@@ -265,31 +205,3 @@ def _request(row: Row[tuple[object, ...]]) -> RequestRow:
     values["labels"] = tuple(values["labels"])
     values["exclude"] = tuple(values["exclude"])
     return RequestRow(**values)
-
-
-_WAIT_CODES = {code.value: code for code in WaitCode}
-"""Looked up by the thousand, which calling the enumeration is too slow for."""
-
-
-def _waiting(row: Iterable[Any]) -> Waiting:
-    """From the columns in the order that the statement above names them."""
-    (
-        job_id, run_id, labels, exclude, org, role, request_cpu, request_memory, limit_cpu,
-        limit_memory, image, priority, may_wait, routed_scaler, wait_code, wait_reason, enqueued_at,
-    ) = row  # fmt: skip
-    return Waiting(
-        job_id=job_id,
-        run_id=run_id,
-        labels=frozenset(labels),
-        exclude=frozenset(exclude),
-        role=None if role is None else Role(role),
-        declared=Resources(Amount(request_cpu, request_memory), Amount(limit_cpu, limit_memory)),
-        image=image,
-        org=org,
-        priority=priority,
-        enqueued_at=enqueued_at,
-        may_wait=may_wait,
-        routed_scaler=routed_scaler,
-        wait_code=_WAIT_CODES[wait_code],
-        wait_reason=wait_reason,
-    )

@@ -10,7 +10,7 @@ import pytest
 
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.service import admit, request
+from kici_scaler.service import admit, queues, request
 from kici_scaler.service.request import Answer
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
@@ -243,7 +243,7 @@ def test_a_queue_that_nobody_serves_does_not_hide_those_whose_time_has_come(
     runtime: Runtime, rows: Rows, history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More requests wait for a paused scaler than a pass looks at."""
-    monkeypatch.setattr(admit, "PER_SCALER", 5)
+    monkeypatch.setattr(queues, "PER_QUEUE", 5)
     rows.execute("INSERT INTO scaler_states (scaler, standing) VALUES ('local', 'paused')")
     rows.execute("INSERT INTO scaler_states (scaler, standing) VALUES ('roomy', 'paused')")
     _submit(runtime, *(work.body(f"local-{n}", "linux") for n in range(8)))
@@ -261,7 +261,7 @@ def test_requests_that_nothing_served_are_decided_again_when_another_kind_of_mac
     runtime: Runtime, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them wait than a pass looks at, and the new machine serves the last ones."""
-    monkeypatch.setattr(admit, "PER_SCALER", 5)
+    monkeypatch.setattr(queues, "PER_QUEUE", 5)
     _submit(runtime, *(work.body(f"nobody-{n}", "nobody") for n in range(8)))
     arm = ("roomy", "arm64", "kici:arch:arm64")
     _submit(runtime, *(work.body(f"arm-{n}", *arm) for n in range(3)))

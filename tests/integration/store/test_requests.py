@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -11,17 +10,11 @@ from kici_scaler.domain.request import RequestState, WaitCode
 from kici_scaler.domain.scalers import Amount, Role
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store import requests
+from kici_scaler.store import waiting as waiting_rows
 from kici_scaler.store.requests import Standing
 from tests.support.rows import ENVELOPE, Rows, new_request
 
 S = SpawnState
-
-
-def _lock(rows: Rows, *, jobs: Any = (), scalers: Any = (), per_scaler: int = 500) -> list[str]:
-    found = rows.call(
-        requests.lock_waiting, job_ids=list(jobs), scalers=list(scalers), per_scaler=per_scaler
-    )
-    return [each.job_id for each in found]
 
 
 def test_what_was_asked_is_what_a_decision_sees(rows: Rows) -> None:
@@ -42,7 +35,9 @@ def test_what_was_asked_is_what_a_decision_sees(rows: Rows) -> None:
         sealed_registry=dict(ENVELOPE),
     )
     assert rows.call(requests.insert, [request]) == {"job"}
-    (waiting,) = rows.call(requests.lock_waiting, job_ids=["job"], scalers=[], per_scaler=9)
+    (waiting,) = rows.call(
+        waiting_rows.lock_heads, job_ids=["job"], scalers=[], per_queue=9, most=9
+    )
     assert (waiting.labels, waiting.exclude) == ({"linux", "gpu"}, {"slow"})
     assert (waiting.org, waiting.role, waiting.image) == ("acme", Role.BUILDER, "alpine:3")
     assert waiting.declared.requests == Amount(1500, 2**40)
@@ -79,7 +74,8 @@ def test_nothing_to_store_is_nothing(rows: Rows) -> None:
 def test_a_batch_is_queued_in_the_order_given(rows: Rows) -> None:
     names = ["z", "a", "m", "b"]
     rows.call(requests.insert, [new_request(name) for name in names])
-    assert _lock(rows, jobs=names) == names
+    found = rows.call(waiting_rows.lock_heads, job_ids=names, scalers=[], per_queue=0, most=1)
+    assert [each.job_id for each in found] == names
 
 
 def test_a_thousand_racing_for_the_same_jobs_store_each_once(rows: Rows) -> None:
@@ -126,56 +122,6 @@ def test_of_those_in_a_state_the_newest_end_comes_first(rows: Rows) -> None:
     rows.shift("scale_requests", first, finished_at=-60.0)
     found = rows.call(requests.recent, states=["failed", "waiting"])
     assert [each.job_id for each in found] == [second, first]
-
-
-def test_the_most_urgent_is_decided_first_and_the_oldest_among_equals(rows: Rows) -> None:
-    young, old, urgent = rows.request("a"), rows.request("b"), rows.request("c", priority=1)
-    rows.shift("scale_requests", old, enqueued_at=-60.0)
-    rows.shift("scale_requests", young, enqueued_at=-50.0)
-    assert _lock(rows) == [urgent, old, young]
-
-
-def test_undecided_ones_are_always_among_those_to_decide(rows: Rows) -> None:
-    undecided, behind_b = rows.request(), rows.request(routed_scaler="b")
-    assert _lock(rows, scalers=["a"]) == [undecided]
-    assert set(_lock(rows, scalers=["b"])) == {undecided, behind_b}
-
-
-def test_a_long_queue_of_one_scaler_never_hides_the_requests_of_another(rows: Rows) -> None:
-    for number in range(30):
-        rows.request(f"a-{number:02}", routed_scaler="a", priority=9)
-        rows.request(f"nowhere-{number:02}", routed_scaler="", priority=9)
-    for number in range(3):
-        rows.request(f"b-{number}", routed_scaler="b")
-    found = _lock(rows, scalers=["", "a", "b"], per_scaler=5)
-    assert len([job for job in found if job.startswith("a-")]) == 5
-    assert len([job for job in found if job.startswith("nowhere-")]) == 5
-    assert [job for job in found if job.startswith("b-")] == ["b-0", "b-1", "b-2"]
-
-
-def test_the_head_of_a_queue_is_its_most_urgent_part(rows: Rows) -> None:
-    for number in range(6):
-        rows.request(f"job-{number}", routed_scaler="a", priority=number)
-    assert _lock(rows, scalers=["a"], per_scaler=2) == ["job-5", "job-4"]
-
-
-def test_given_jobs_are_decided_even_from_far_behind(rows: Rows) -> None:
-    for number in range(6):
-        rows.request(f"job-{number}", routed_scaler="a", priority=-number)
-    assert set(_lock(rows, jobs=["job-5"], scalers=["a"], per_scaler=1)) == {"job-0", "job-5"}
-
-
-@pytest.mark.parametrize("state", ["assigned", "running", "succeeded", "cancelled", "refused"])
-def test_only_waiting_ones_are_decided(rows: Rows, state: str) -> None:
-    job = rows.request(state=state)
-    assert _lock(rows, jobs=[job], scalers=["", "a"]) == []
-
-
-def test_what_another_holds_is_skipped_and_not_waited_for(rows: Rows) -> None:
-    mine, theirs = rows.request(), rows.request()
-    with rows.begin() as connection:
-        requests.lock_waiting(connection, job_ids=[theirs], scalers=[], per_scaler=0)
-        assert _lock(rows, jobs=[mine, theirs]) == [mine]
 
 
 def test_an_assigned_request_names_its_scaler_and_waits_for_nothing(rows: Rows) -> None:
