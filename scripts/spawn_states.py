@@ -33,8 +33,10 @@ live settings (`kici-scaler settings set`).
 _EDGES = """\
 ## Transitions
 
-| from | to | by whom | when |
-| --- | --- | --- | --- |
+The deadline is the one that stands until this way, or another from the same state, is taken.
+
+| from | to | by whom | when | deadline | overdue |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -66,7 +68,8 @@ def _arrows() -> Iterator[str]:
 
 def _edge_row(edge: Edge) -> str:
     target = "(gone)" if edge.target is None else f"`{edge.target}`"
-    return f"| `{edge.source}` | {target} | {', '.join(edge.actors)} | {edge.why} |"
+    cells = (target, ", ".join(edge.actors), edge.why, edge.stay.deadline, edge.stay.overdue)
+    return f"| `{edge.source}` | {' | '.join(cells)} |"
 
 
 def _stay_row(state: SpawnState) -> str:

@@ -31,6 +31,8 @@ class Due:
     seconds_absent: float | None
     """How long nobody has seen its agent; None while connected or before it registered."""
     adopter_dead: bool
+    cancelled: bool = False
+    """Its running job was called off: the deadline is that of stopping it."""
 
 
 class Look(StrEnum):
@@ -61,6 +63,8 @@ class Verdict(StrEnum):
 
 
 Judgement = Look | Condemn | Verdict
+
+_NOT_STOPPED = "its agent did not stop the job in time, so it was destroyed"
 
 
 def judge(due: Due, windows: Windows, *, observing: bool, in_grace: bool = False) -> Judgement:
@@ -129,6 +133,8 @@ def _judge_connected(due: Due, windows: Windows, observing: bool, in_grace: bool
 
 
 def _judge_absent(due: Due, seconds: float, windows: Windows) -> Condemn | None:
+    if due.cancelled and due.past_deadline:
+        return Condemn(DestroyReason.SHUTDOWN, _NOT_STOPPED)
     allowed = windows.flap_grace_seconds if due.adopter_dead else windows.stranded_timeout_seconds
     if seconds >= allowed:
         return Condemn(
@@ -150,6 +156,8 @@ def _judge_absent(due: Due, seconds: float, windows: Windows) -> Condemn | None:
 def _judge_present(due: Due, observing: bool) -> Judgement:
     if not due.past_deadline or not observing:
         return Look.GATEWAY
+    if due.cancelled:
+        return Condemn(DestroyReason.SHUTDOWN, _NOT_STOPPED)
     if due.state is SpawnState.BUSY:
         return Condemn(DestroyReason.HEARTBEAT_TIMEOUT, "its maximum lifetime is over")
     if due.job_id is None:

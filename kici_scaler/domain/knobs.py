@@ -75,6 +75,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("stranded_timeout_seconds", 60, 7 * DAY, "absence forgiven when the adopter lives",
          "scaler_reap_stranded_timeout_ms"),
     Knob("maximum_lifetime_seconds", 60, 30 * DAY, "the longest a job may run"),
+    Knob("cancel_grace_seconds", 5, 3_600, "how long an agent may take to stop a cancelled job"),
     Knob("quarantine_after_seconds", 60, DAY, "how long a destroy is tried before the alarm"),
     Knob("agent_token_ttl_seconds", 1, 7 * DAY, "how long a fresh agent token may be used",
          "agent_token_ttl_ms"),

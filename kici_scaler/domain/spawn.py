@@ -101,7 +101,7 @@ EDGES: tuple[Edge, ...] = (
             (S.SPAWNING, "failed, overdue or no longer wanted"),
             (S.BOOTING, "exited, overdue or no longer wanted"),
             (S.IDLE, "surplus, gone, did not accept in time or no longer wanted"),
-            (S.BUSY, "its job ended, it is gone, its lifetime is over or a person asked"),
+            (S.BUSY, "its job ended or is not stopped, it is gone, too old or a person asked"),
         )
     ),
     Edge(S.DESTROYING, None, (A.BACKEND_WORKER,), "the compute is confirmed gone"),
@@ -139,10 +139,17 @@ STAYS: dict[SpawnState, Stay] = {
     ),
     S.BUSY: Stay(
         "its agent reports the result",
-        ("maximum_lifetime_seconds", "flap_grace_seconds", "stranded_timeout_seconds"),
-        "the lifetime from when the job was accepted; while absent, the grace with a dead gateway"
-        " and the stranded time-out with a living one",
-        "the job fails with that cause, `heartbeat-timeout`; it is never run again",
+        (
+            "maximum_lifetime_seconds",
+            "cancel_grace_seconds",
+            "flap_grace_seconds",
+            "stranded_timeout_seconds",
+        ),
+        "the lifetime from when the job was accepted; once its job was called off, the time to"
+        " stop it; while absent, the grace with a dead gateway and the stranded time-out with a"
+        " living one",
+        "the job fails with that cause, `heartbeat-timeout`, or is `cancelled`; it is never run"
+        " again",
     ),
     S.DESTROYING: Stay(
         "a backend worker confirms that the compute is gone",

@@ -101,6 +101,11 @@ class StaticDue:
     adopter_dead: bool
     gateway: str | None
     """Where the agent is connected."""
+    cancelled: bool = False
+    """It runs and was called off: the deadline is that of stopping it."""
+
+
+_NOT_STOPPED = "its agent did not stop it in time"
 
 
 class Verdict(StrEnum):
@@ -131,6 +136,8 @@ def judge_static(due: StaticDue, windows: Windows, *, observing: bool, in_grace:
         return Judgement(Verdict.PART, "its agent left")
     if not observing or in_grace:
         return Judgement(Verdict.KEEP)
+    if due.cancelled and due.past_deadline:
+        return Judgement(Verdict.PART, _NOT_STOPPED)
     allowed = windows.flap_grace_seconds if due.adopter_dead else windows.stranded_timeout_seconds
     if due.seconds_absent >= allowed:
         why = f"its agent was not seen for {int(due.seconds_absent)} s"
@@ -144,6 +151,8 @@ def judge_static(due: StaticDue, windows: Windows, *, observing: bool, in_grace:
 def _judge_present(due: StaticDue, observing: bool) -> Judgement:
     if not due.past_deadline or not observing:
         return Judgement(Verdict.TELL)
+    if due.cancelled:
+        return Judgement(Verdict.PART, _NOT_STOPPED)
     if due.running:
         return Judgement(Verdict.PART, "it ran longer than any job may")
     return Judgement(Verdict.PART, "its agent did not accept it in time")

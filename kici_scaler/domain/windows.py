@@ -31,6 +31,9 @@ class Windows:
     stranded_timeout_seconds: float = 1_800.0
     """Absence with a live adopter that is forgiven."""
     maximum_lifetime_seconds: float = 86_400.0
+    cancel_grace_seconds: float = 60.0
+    """How long an agent that was told to stop its job may take until it is destroyed; well over
+    what the reference agent gives a command between TERM and KILL."""
     quarantine_after_seconds: float = 900.0
     agent_token_ttl_seconds: float = 3_600.0
     backoff_base_seconds: float = 30.0

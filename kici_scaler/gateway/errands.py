@@ -133,7 +133,21 @@ class Errands:
 
     def _cancel(self, session: Session, errand: Errand) -> None:
         job_id, reason = errand.job_id, errand.cancel_reason
-        if job_id is None or reason is None or session.cancelled:
+        if job_id is None or reason is None:
+            return
+        if session.cancelled:
+            if errand.overdue:
+                self._break_with(session, job_id)
             return
         session.cancelled = True
         session.do(f"cancel {job_id}", lambda: session.link.say(JobCancel(job_id, reason)))
+
+    def _break_with(self, session: Session, job_id: str) -> None:
+        """An agent that no scaler made goes on with a job that is not its own.
+
+        Its machine is not the cluster's to take away. When it comes back it says what it holds,
+        and is offered nothing until that is another.
+        """
+        log.warning("agent does not stop a job", agent=session.agent_id, job=job_id)
+        reason = f"job {job_id[:200]} was to be stopped; come back"
+        self._gateway.spawn(session.link.close(CloseCode.REFUSED_FOR_NOW, reason))

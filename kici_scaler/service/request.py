@@ -180,6 +180,12 @@ def _reason(row: RequestRow) -> str:
     return row.wait_reason
 
 
+def _tell_to_stop(connection: Connection, agent_id: str) -> ending.Effects:
+    grace = settings.windows(connection).cancel_grace_seconds
+    request_ends.give_time_to_stop(connection, agent_id, seconds=grace)
+    return ending.tell(connection, agent_id)
+
+
 class _JustAssigned(Exception):
     """An agent was reserved for the job between the look for one and the mark."""
 
@@ -190,7 +196,8 @@ def cancel(
     """Call a job off, in whatever state it is; returns the state after that.
 
     A waiting one ends at once; one whose agent has not accepted it ends with its spawn;
-    a running one is told to stop and ends with its result.
+    a running one is told to stop and ends with its result, or with its agent if that takes
+    too long.
 
     Raises:
         DatabaseUnreachable: whether it was called off is not known; repeat.
@@ -234,5 +241,5 @@ def _cancel_once(runtime: Runtime, job_id: str, reason: str) -> tuple[ending.Eff
                 windows=settings.windows(connection),
             )
         elif agent_id is not None:
-            effects = ending.tell(connection, agent_id)
+            effects = _tell_to_stop(connection, agent_id)
         return effects, request_rows.find(connection, [job_id])[job_id].state

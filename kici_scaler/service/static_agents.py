@@ -52,7 +52,7 @@ def accept(
         lifetime_seconds=windows.maximum_lifetime_seconds,
     )
     if payload is None:
-        static_agents.stop(connection, agent_id, job_id)
+        static_agents.stop(connection, agent_id, job_id, seconds=windows.cancel_grace_seconds)
     return payload
 
 
@@ -110,6 +110,8 @@ def cancel(
 ) -> ending.Effects:
     """A job was called off: one that was only offered ends at once, one that runs is told to."""
     if running:
+        grace = settings.windows(connection).cancel_grace_seconds
+        static_jobs.give_time_to_stop(connection, job_id, seconds=grace)
         return ending.tell(connection, agent_id)
     ended = request_ends.bereave(connection, [job_id], cause=f"its job was cancelled: {reason}")
     _tell_dispatchers(connection, agent_id, ended, reason)
@@ -195,7 +197,7 @@ def _part(
     _tell_dispatchers(connection, agent_id, bereaved, why)
     gateways: tuple[tuple[str, str], ...] = ()
     if any(each.state is not RequestState.WAITING for each in bereaved):
-        static_agents.stop(connection, agent_id, job_id)
+        static_agents.stop(connection, agent_id, job_id, seconds=windows.cancel_grace_seconds)
         gateway = agents.gateway_of(connection, agent_id)
         gateways = () if gateway is None else ((gateway, agent_id),)
     return ending.Effects(gateways=gateways, requests_waiting=True)

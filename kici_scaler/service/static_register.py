@@ -61,6 +61,7 @@ def _adopt(
         facts=json.dumps(dict(hello.facts)),
         gateway=gateway,
         connection_number=hello.connection_number,
+        holds=hello.claimed_job,
     )
     if not connected:
         return Refused(Refusal.SUPERSEDED, "a newer connection of this agent is open")
@@ -69,7 +70,8 @@ def _adopt(
         connection, hello.agent_id, offer_seconds=windows.offer_timeout_seconds
     )
     if hello.claimed_job is not None and (job is None or job.job_id != hello.claimed_job):
-        static_agents.stop(connection, hello.agent_id, hello.claimed_job)
+        grace = windows.cancel_grace_seconds
+        static_agents.stop(connection, hello.agent_id, hello.claimed_job, seconds=grace)
     state = SpawnState.BUSY if job is not None and job.running else SpawnState.IDLE
     return Welcome(
         agent_id=hello.agent_id,

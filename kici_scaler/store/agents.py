@@ -190,6 +190,8 @@ class Errand:
     run_id: str | None
     cancel_reason: str | None
     destroy_reason: str | None
+    overdue: bool = False
+    """It does not do what it was told to, and its time for that is over."""
 
 
 # What is owed is few, whom it may be owed to are many: so it starts from the former, each
@@ -197,28 +199,30 @@ class Errand:
 _ERRANDS = """
     WITH owed AS (
         SELECT agent_id, state, job_id, run_id, destroy_reason,
-               CAST(NULL AS text) AS cancel_reason
+               CAST(NULL AS text) AS cancel_reason, false AS overdue
         FROM spawns WHERE state = 'idle' AND job_id IS NOT NULL
         UNION ALL
-        SELECT agent_id, state, job_id, run_id, destroy_reason, NULL
+        SELECT agent_id, state, job_id, run_id, destroy_reason, NULL, false
         FROM spawns WHERE state IN ('destroying', 'quarantined')
           -- The connection of an idle provision shows whether its machine really ends.
           AND (backend_type <> 'event' OR busy_at IS NOT NULL OR farewell_at IS NOT NULL)
         UNION ALL
-        SELECT s.agent_id, s.state, s.job_id, s.run_id, s.destroy_reason, r.cancel_reason
+        SELECT s.agent_id, s.state, s.job_id, s.run_id, s.destroy_reason, r.cancel_reason,
+               false
         FROM scale_requests r JOIN spawns s ON s.job_id = r.job_id AND s.state = 'busy'
         WHERE r.cancel_reason IS NOT NULL AND r.finished_at IS NULL
         UNION ALL
         SELECT static_agent, CASE state WHEN 'running' THEN 'busy' ELSE 'idle' END, job_id,
-               run_id, NULL, cancel_reason
+               run_id, NULL, cancel_reason, false
         FROM scale_requests WHERE static_agent IS NOT NULL
           AND (state = 'assigned' OR cancel_reason IS NOT NULL)
         UNION ALL
-        SELECT agent_id, 'busy', stopping, NULL, NULL, 'the job is no longer this agent''s'
+        SELECT agent_id, 'busy', stopping, NULL, NULL, 'the job is no longer this agent''s',
+               coalesce(stopping_until < clock_timestamp(), false)
         FROM agents WHERE spawn_id IS NULL AND stopping IS NOT NULL
     )
     SELECT a.agent_id, a.connection_number, o.state, o.job_id, o.run_id, o.cancel_reason,
-           o.destroy_reason
+           o.destroy_reason, o.overdue
     FROM owed o JOIN agents a ON a.agent_id = o.agent_id
     WHERE a.gateway = :gateway AND a.unseen_since IS NULL
 """

@@ -32,6 +32,8 @@ _PICK = sql("""
         ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
     ), seen AS (
         SELECT s.agent_id, a.unseen_since, a.gateway,
+               s.state = 'busy' AND EXISTS (SELECT 1 FROM scale_requests r WHERE
+                   r.job_id = s.job_id AND r.cancel_reason IS NOT NULL) AS cancelled,
                g.dead_at IS NOT NULL OR a.gateway IS NULL AS adopter_dead,
                s.machine_id IS NULL OR coalesce(m.state <> 'unreachable' AND m.last_heartbeat
                    > clock_timestamp() - make_interval(secs => :stale), false) AS reachable
@@ -51,7 +53,7 @@ _PICK = sql("""
         coalesce(s.lease_expires_at > clock_timestamp(), false) AS lease_held,
         seen.reachable AS machine_reachable,
         extract(epoch FROM clock_timestamp() - seen.unseen_since) AS seconds_absent,
-        seen.adopter_dead,
+        seen.adopter_dead, seen.cancelled,
         CASE WHEN seen.unseen_since IS NULL THEN seen.gateway END AS gateway
 """)
 
@@ -85,6 +87,7 @@ def pick(
                 machine_reachable=row.machine_reachable,
                 seconds_absent=None if row.seconds_absent is None else float(row.seconds_absent),
                 adopter_dead=row.adopter_dead,
+                cancelled=row.cancelled,
             ),
             row.gateway,
         )

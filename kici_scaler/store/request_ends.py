@@ -105,7 +105,8 @@ def bereave(connection: Connection, job_ids: Sequence[str], *, cause: str) -> li
                 result = CASE next.state
                     WHEN 'failed' THEN jsonb_build_object('status', 'error', 'error', :cause)
                     WHEN 'cancelled' THEN jsonb_build_object(
-                        'status', 'cancelled', 'error', r.cancel_reason)
+                        'status', 'cancelled', 'error', CASE WHEN r.state = 'running'
+                            THEN r.cancel_reason || '; ' || :cause ELSE r.cancel_reason END)
                     ELSE r.result END,
                 sealed_payload = CASE WHEN next.state = 'waiting' THEN r.sealed_payload END,
                 sealed_registry = CASE WHEN next.state = 'waiting' THEN r.sealed_registry END,
@@ -156,6 +157,19 @@ def spawn_of(connection: Connection, job_id: str) -> str | None:
         """),
         {"job": job_id},
     ).scalar_one_or_none()
+
+
+def give_time_to_stop(connection: Connection, agent_id: str, *, seconds: float) -> None:
+    """A busy agent was told to stop: bound how long that takes; a repeat does not prolong it."""
+    connection.execute(
+        sql("""
+            UPDATE spawns SET
+                deadline_at = least(deadline_at, clock_timestamp() + make_interval(secs => :grace)),
+                due_at = least(due_at, clock_timestamp() + make_interval(secs => :grace))
+            WHERE agent_id = :id AND state = 'busy'
+        """),
+        {"id": agent_id, "grace": seconds},
+    )
 
 
 # Without a named conflict: a job's second unique key would otherwise be an error in a race.

@@ -80,7 +80,7 @@ _CONNECT = sql(
     ON CONFLICT (agent_id) DO UPDATE SET
         labels = excluded.labels, gate = excluded.gate, facts = excluded.facts,
         gateway = excluded.gateway, connection_number = excluded.connection_number,
-        unseen_since = NULL, stopping = NULL
+        unseen_since = NULL, stopping = CASE WHEN a.stopping = :holds THEN a.stopping END
     WHERE a.spawn_id IS NULL
       AND (a.connection_number < excluded.connection_number OR a.unseen_since IS NOT NULL)
     RETURNING agent_id
@@ -99,10 +99,12 @@ def connect(
     facts: str,
     gateway: str,
     connection_number: int,
+    holds: str | None = None,
 ) -> bool:
     """Record a connection; False when a newer one is open.
 
-    One that is not connected may begin to count anew: its folder may have been emptied.
+    `holds` is the job that it says it has; what else it was to stop is over then. One that is
+    not connected may begin to count anew: its folder may have been emptied.
     """
     row = connection.execute(
         _CONNECT,
@@ -113,28 +115,51 @@ def connect(
             "facts": facts,
             "gateway": gateway,
             "number": connection_number,
+            "holds": holds,
         },
     )
     return row.scalar_one_or_none() is not None
 
 
-def stop(connection: Connection, agent_id: str, job_id: str) -> str | None:
-    """The agent still works on a job that is no longer its own; the gateway that tells it."""
+def stop(connection: Connection, agent_id: str, job_id: str, *, seconds: float) -> str | None:
+    """The agent still works on a job that is no longer its own; the gateway that tells it.
+
+    It has so many seconds for that; being told again does not prolong them.
+    """
     return connection.execute(
         sql("""
-            UPDATE agents SET stopping = :job WHERE agent_id = :id AND spawn_id IS NULL
+            UPDATE agents SET stopping = :job, stopping_until = CASE
+                WHEN stopping = :job AND stopping_until IS NOT NULL THEN stopping_until
+                ELSE clock_timestamp() + make_interval(secs => :grace) END
+            WHERE agent_id = :id AND spawn_id IS NULL
             RETURNING CASE WHEN unseen_since IS NULL THEN gateway END
         """),
-        {"id": agent_id, "job": job_id},
+        {"id": agent_id, "job": job_id, "grace": seconds},
     ).scalar_one_or_none()
 
 
 def stopped(connection: Connection, agent_id: str, job_id: str) -> None:
     """The agent is done with that job."""
     connection.execute(
-        sql("UPDATE agents SET stopping = NULL WHERE agent_id = :id AND stopping = :job"),
+        sql(
+            "UPDATE agents SET stopping = NULL, stopping_until = NULL"
+            " WHERE agent_id = :id AND stopping = :job"
+        ),
         {"id": agent_id, "job": job_id},
     )
+
+
+def not_stopping(connection: Connection) -> list[str]:
+    """Connected ones that do not stop a job in the time they had; the longest overdue first."""
+    rows = connection.execute(
+        sql("""
+            SELECT agent_id FROM agents
+            WHERE spawn_id IS NULL AND unseen_since IS NULL AND stopping IS NOT NULL
+              AND stopping_until < clock_timestamp()
+            ORDER BY stopping_until
+        """)
+    )
+    return list(rows.scalars())
 
 
 def rest(connection: Connection, agent_id: str, *, seconds: float) -> None:

@@ -100,6 +100,21 @@ def start_running(
     return None if row is None else dict(row.sealed_payload or {})
 
 
+def give_time_to_stop(connection: Connection, job_id: str, *, seconds: float) -> None:
+    """A running job was called off: bound how long that takes; a repeat does not prolong it."""
+    connection.execute(
+        sql("""
+            UPDATE scale_requests SET
+                static_deadline_at = least(
+                    static_deadline_at, clock_timestamp() + make_interval(secs => :grace)),
+                static_due_at = least(
+                    static_due_at, clock_timestamp() + make_interval(secs => :grace))
+            WHERE job_id = :job AND state = 'running' AND static_agent IS NOT NULL
+        """),
+        {"job": job_id, "grace": seconds},
+    )
+
+
 def holder_of(connection: Connection, job_id: str) -> str | None:
     """Lock the request of a job and return the static agent that has it."""
     return connection.execute(
@@ -148,6 +163,7 @@ _PICK = sql("""
             :pause * 2 ^ least(r.static_due_count, 30), :longest))
     FROM seen WHERE r.job_id = seen.job_id
     RETURNING r.static_agent AS agent_id, r.job_id, r.state = 'running' AS running,
+        r.state = 'running' AND r.cancel_reason IS NOT NULL AS cancelled,
         r.static_deadline_at <= clock_timestamp() AS past_deadline,
         CASE WHEN seen.lost THEN 'infinity'::float8
              ELSE extract(epoch FROM clock_timestamp() - seen.unseen_since) END AS seconds_absent,
@@ -167,6 +183,7 @@ def pick_due(connection: Connection, *, most: int, first_pause: float) -> list[S
             seconds_absent=None if row.seconds_absent is None else float(row.seconds_absent),
             adopter_dead=row.adopter_dead,
             gateway=row.gateway,
+            cancelled=row.cancelled,
         )
         for row in rows
     ]

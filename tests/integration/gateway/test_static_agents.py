@@ -255,6 +255,32 @@ def test_a_job_is_cancelled_while_it_is_offered_and_while_it_runs(
     assert shared.job_state(running) == "cancelled"
 
 
+def test_one_that_does_not_stop_is_sent_off_and_free_again_once_it_holds_nothing(
+    house: House,
+) -> None:
+    gateway = house.gateway()
+    token = keys.create(house.runtime, scope=KeyScope.AGENT, name="static").token
+    overdue = (
+        "UPDATE agents SET stopping_until = clock_timestamp() - interval '1 s'"
+        " WHERE agent_id = 'static-1' RETURNING 1"
+    )
+    with static(gateway, token, "static-1", "own") as agent:
+        job_id = _request(house, gateway, "own")
+        agent.run_job(job_id)
+        _overdue(house, job_id, "static_deadline_at")
+        eventually(lambda: _swept(house, job_id) == "failed", 20)
+        assert agent.expect(JobCancel).job_id == job_id
+        house.scalar(overdue)
+        assert agent.closed(20) == CloseCode.REFUSED_FOR_NOW
+    claim = claim_of(job_id, JobPhase.RUNNING)
+    with static(gateway, token, "static-1", "own", connection=2, job=claim) as agent:
+        assert agent.expect(JobCancel).job_id == job_id
+        assert agent.closed(20) == CloseCode.REFUSED_FOR_NOW, "no new time for the same job"
+    with static(gateway, token, "static-1", "own", connection=3) as agent:
+        house.scalar("UPDATE agents SET resting_until = NULL RETURNING 1")
+        agent.run_job(_request(house, gateway, "own"))
+
+
 def test_one_that_leaves_is_forgotten_at_once(
     shared: House, gateway: GatewayProcess, key: str
 ) -> None:

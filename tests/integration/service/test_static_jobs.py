@@ -11,6 +11,7 @@ import pytest
 from kici_scaler.service import admit, finish, request, retention, sweep
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import static_agents
 from tests.integration.service import work
 from tests.support.rows import Rows
 
@@ -108,6 +109,26 @@ def test_a_lifetime_that_is_over_fails_the_job_of_a_connected_agent(
     admit.run_pass(runtime)
     assert rows.get("scale_requests", "next")["static_agent"] == agent
     assert _state(rows, job) == "failed"
+
+
+def test_one_that_ignores_a_cancellation_loses_the_job_and_is_offered_nothing(
+    runtime: Runtime, rows: Rows
+) -> None:
+    agent, job = _busy(runtime, rows, 1)
+    request.cancel(runtime, job, reason="enough")
+    soon = "static_deadline_at - clock_timestamp() BETWEEN interval '30 s' AND interval '60 s'"
+    assert rows.count("scale_requests", soon) == 1
+    _sweep(runtime, rows)
+    assert _state(rows, job) == "running"
+    rows.execute("UPDATE scale_requests SET static_deadline_at = now() - interval '1 s'")
+    _sweep(runtime, rows)
+    assert _state(rows, job) == "cancelled"
+    assert "did not stop it in time" in rows.get("scale_requests", job)["result"]["error"]
+    row = rows.get("agents", agent)
+    assert (row["stopping"], row["stopping_until"] is None) == (job, False)
+    assert rows.call(static_agents.not_stopping) == []
+    rows.shift("agents", agent, stopping_until=-1.0)
+    assert rows.call(static_agents.not_stopping) == [agent]
 
 
 def test_a_time_that_nobody_watched_moves_the_deadlines(runtime: Runtime, rows: Rows) -> None:

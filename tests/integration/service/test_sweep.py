@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.service import sweep
+from kici_scaler.service import finish, request, sweep
 from kici_scaler.service.ports import NoHints, Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.sweep import Swept
@@ -114,6 +115,40 @@ def test_a_running_job_whose_agent_stayed_away_fails_and_says_why(its: Runtime, 
     row = rows.get("scale_requests", job)
     assert row["state"] == "failed"
     assert "was not seen for 180" in row["result"]["error"]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_agent_that_ignores_a_cancellation_is_destroyed_after_the_time_it_had(
+    its: Runtime, rows: Rows, connected: bool
+) -> None:
+    agent, job = rows.busy()
+    rows.agent(agent, gateway="gw-1" if connected else None)
+    rows.shift("spawns", agent, deadline_at=86_400.0)
+    for _ in range(2):  # a repeat does not prolong it
+        assert request.cancel(its, job, reason="enough") is RequestState.RUNNING
+    left = "deadline_at - clock_timestamp() BETWEEN interval '30 s' AND interval '60 s'"
+    assert rows.count("spawns", f"{left} AND due_at < deadline_at + interval '1 s'") == 1
+    assert _sweep(its, rows).ended == 0
+    rows.shift("spawns", agent, deadline_at=-1.0, due_at=-1.0)
+    assert _sweep(its, rows).ended == 1
+    assert rows.get("spawns", agent)["destroy_reason"] == "shutdown"
+    row = rows.get("scale_requests", job)
+    assert row["state"] == "cancelled"
+    assert row["result"]["error"] == (
+        "enough; its agent did not stop the job in time, so it was destroyed"
+    )
+    assert row["sealed_payload"] is None
+
+
+def test_a_cancelled_job_that_ends_in_time_keeps_its_true_result(its: Runtime, rows: Rows) -> None:
+    agent, job = rows.busy()
+    rows.agent(agent)
+    request.cancel(its, job)
+    assert finish.finish(its, agent_id=agent, job_id=job, result={"status": "succeeded"})
+    rows.shift("spawns", agent, deadline_at=900.0, due_at=-1.0)
+    _sweep(its, rows)
+    assert rows.get("scale_requests", job)["state"] == "succeeded"
+    assert rows.get("spawns", agent)["destroy_reason"] == "job-complete"
 
 
 @pytest.mark.parametrize(("absent", "ends"), [(100.0, False), (121.0, True)])
@@ -241,9 +276,14 @@ def test_a_row_that_cannot_be_ended_stops_no_other(its: Runtime, rows: Rows) -> 
     assert rows.get("spawns", bad)["state"] == "booting"
 
 
-def test_of_many_clocks_one_sweeps_and_each_end_happens_once(its: Runtime, rows: Rows) -> None:
+def test_of_many_clocks_one_sweeps_and_each_end_happens_once(
+    its: Runtime, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long that no second tick begins meanwhile, however slow the machine is.
+    monkeypatch.setattr(sweep, "INTERVAL_SECONDS", 100.0)
+    monkeypatch.setattr(sweep, "LONGEST_GAP_SECONDS", 1_000.0)
     agents = [_overdue(rows, S.BOOTING)[0] for _ in range(20)]
-    rows.execute("UPDATE duties SET ticked_at = clock_timestamp() - interval '1 s'")
+    rows.execute("UPDATE duties SET ticked_at = clock_timestamp() - interval '100 s'")
     gate = threading.Barrier(8)
 
     def tick(_: int) -> Swept:

@@ -44,8 +44,9 @@ EVERY = [
         job_id=job,
         seconds_absent=absent,
         adopter_dead=dead,
+        cancelled=called,
     )
-    for state, overdue, leased, reachable, machine, job, absent, dead in itertools.product(
+    for state, overdue, leased, reachable, machine, job, absent, dead, called in itertools.product(
         S,
         [False, True],
         [False, True],
@@ -54,8 +55,11 @@ EVERY = [
         ["job", None],
         [None, 0.0, FLAP - 1, FLAP, STRANDED - 1, STRANDED],
         [False, True],
+        [False, True],
     )
-    if (machine is not None or reachable) and (state is not S.BUSY or job is not None)
+    if (machine is not None or reachable)
+    and (state is not S.BUSY or job is not None)
+    and (state is S.BUSY or not called)
 ]
 """Every state with every answer to every question a judgement may ask."""
 
@@ -84,6 +88,8 @@ def _expected(due: Due, *, observing: bool, in_grace: bool) -> Judgement | Destr
         return Look.INSPECT if here else Look.NOBODY
     if absent is not None:
         judging = observing and not in_grace
+        if judging and due.cancelled and due.past_deadline:
+            return DestroyReason.SHUTDOWN
         if judging and absent >= (FLAP if due.adopter_dead else STRANDED):
             return DestroyReason.HEARTBEAT_TIMEOUT
         if judging and state is S.IDLE and due.job_id and due.past_deadline:
@@ -91,6 +97,8 @@ def _expected(due: Due, *, observing: bool, in_grace: bool) -> Judgement | Destr
         return Look.INSPECT if here else Look.NOBODY
     if not (due.past_deadline and observing):
         return Look.GATEWAY
+    if due.cancelled:
+        return DestroyReason.SHUTDOWN
     if state is S.BUSY:
         return DestroyReason.HEARTBEAT_TIMEOUT
     return DestroyReason.SHUTDOWN if due.job_id else Look.NOBODY
@@ -127,8 +135,19 @@ def test_who_is_present_is_never_condemned_for_absence() -> None:
     assert not any(isinstance(each, Condemn) and each.for_absence for each in judged)
 
 
+def test_an_agent_that_does_not_stop_a_cancelled_job_is_destroyed_for_that() -> None:
+    late = _due(S.BUSY, cancelled=True, past_deadline=True)
+    for due in (late, replace(late, seconds_absent=1.0)):
+        found = judge(due, WINDOWS, observing=True)
+        assert isinstance(found, Condemn)
+        assert (found.reason, found.for_absence) == (DestroyReason.SHUTDOWN, False)
+        assert "did not stop" in found.why
+
+
 def test_a_busy_agent_is_condemned_only_for_lasting_absence_or_its_lifetime() -> None:
     for due in EVERY:
+        if due.cancelled:
+            continue
         if due.state is S.BUSY and isinstance(judge(due, WINDOWS, observing=True), Condemn):
             allowed = FLAP if due.adopter_dead else STRANDED
             lasted = due.seconds_absent is not None and due.seconds_absent >= allowed

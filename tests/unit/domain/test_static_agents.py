@@ -84,6 +84,12 @@ def _judged(*, observing: bool = True, in_grace: bool = False, **facts: Any) -> 
         ({"seconds_absent": 121.0, "running": True, "adopter_dead": True}, Verdict.PART),
         ({"seconds_absent": 1_801.0, "running": True}, Verdict.PART),
         ({"seconds_absent": math.inf}, Verdict.PART),
+        ({"running": True, "cancelled": True}, Verdict.TELL),
+        ({"running": True, "cancelled": True, "past_deadline": True}, Verdict.PART),
+        (
+            {"running": True, "cancelled": True, "past_deadline": True, "seconds_absent": 1.0},
+            Verdict.PART,
+        ),
     ],
 )
 def test_a_job_and_its_agent_part_only_for_what_lasted(

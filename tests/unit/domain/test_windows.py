@@ -15,6 +15,7 @@ REFERENCE_DEFAULTS = {
     "backoff_max_seconds": 900,
     "failure_limit": 5,
     "maximum_lifetime_seconds": 86_400,
+    "cancel_grace_seconds": 60,
     "ageing_seconds": 30,
 }
 
