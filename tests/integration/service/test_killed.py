@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 import pytest
 
 from kici_scaler.service.runtime import Runtime
+from tests.faults import report
+from tests.faults.findings import Findings
 from tests.integration.service import work
 from tests.integration.service.conftest import SCALERS
 from tests.integration.service.test_burst import (
@@ -21,14 +26,19 @@ from tests.integration.service.test_burst import (
     check_each_was_served_once,
     churn,
     serve_all,
+    vandal,
 )
 from tests.integration.service.work import PAUSE, Servers
 from tests.support.admissions import History
 from tests.support.rows import Rows
+from tests.support.waiting import free_port
 
 PROCESSES = 8
 LONGER_THAN_ANYBODY_WAITS = (0.1, 0.5, 2.5, 6.0)
 """Seconds; the last is also longer than a holder of the section may stand still."""
+LONGEST_ROUND_SECONDS = 300.0
+ROUNDS = int(os.environ.get("KICI_ADMISSION_ROUNDS", "50"))
+"""Of each kind of mutex in the long form."""
 
 
 @dataclass
@@ -56,7 +66,12 @@ class _Crew:
     members: dict[int, _Member] = field(default_factory=dict)
     freezes: tuple[float, ...] = (0.1, 0.5)
     killed: int = 0
-    harmed: int = 0
+    frozen: int = 0
+
+    @property
+    def harmed(self) -> int:
+        """How many were killed or frozen."""
+        return self.killed + self.frozen
 
     def start(self, part: int) -> None:
         process = self.context.Process(
@@ -84,11 +99,11 @@ class _Crew:
         if not awake or self.harmed >= 2 * kills:
             return
         member = self.chance.choice(awake)
-        self.harmed += 1
         if self.chance.random() < 0.6:
             self.killed += 1
             member.signal(signal.SIGKILL)
         else:
+            self.frozen += 1
             member.signal(signal.SIGSTOP)
             member.frozen = self.chance.choice(self.freezes)
 
@@ -124,16 +139,17 @@ def _crew(
 
 def _round(
     servers: Servers, bodies: list[dict[str, Any]], seed: int, *, kills: int, **more: Any
-) -> int:
+) -> _Crew:
     with _crew(servers, bodies, seed, **more) as crew:
-        for _ in range(4_000):
+        end = time.monotonic() + LONGEST_ROUND_SECONDS
+        while time.monotonic() < end:
             crew.collect()
             if not crew.members:
-                return crew.killed
+                return crew
             crew.harm(kills=kills)
             PAUSE.wait(0.02)
             crew.thaw(0.02)
-    raise AssertionError(f"seed {seed}: not done in two minutes")
+    raise AssertionError(f"seed {seed}: not done in {LONGEST_ROUND_SECONDS:g} s")
 
 
 def test_submitters_are_killed_and_frozen_at_any_moment(
@@ -141,23 +157,58 @@ def test_submitters_are_killed_and_frozen_at_any_moment(
 ) -> None:
     bodies = bodies_of(4, seed=4)
     with churn(rows):
-        killed = _round(servers, bodies, 4, kills=5)
-    assert killed > 0
+        crew = _round(servers, bodies, 4, kills=5)
+    assert crew.killed > 0
     serve_all(runtime, rows)
     check_each_was_served_once(house, bodies)
 
 
+class Mutex(StrEnum):
+    """What becomes of the mutex, which decides nothing."""
+
+    NONE = "disabled"
+    KEPT = "kept"
+    LOST = "lost all the time"
+    FAILING = "not reachable"
+
+
+@contextmanager
+def _with_mutex(kind: Mutex, database_url: str, redis_url: str) -> Iterator[Servers]:
+    urls = {Mutex.NONE: None, Mutex.FAILING: f"redis://127.0.0.1:{free_port()}/0"}
+    with ExitStack() as stack:
+        if kind is Mutex.LOST:
+            stack.enter_context(vandal(redis_url))
+        yield Servers(database_url, urls.get(kind, redis_url))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
-def test_submitters_are_killed_and_frozen_in_hundreds_of_rounds(
-    house: History, rows: Rows, runtime: Runtime, servers: Servers
+@pytest.mark.parametrize("mutex", Mutex)
+def test_many_rounds_of_killed_and_frozen_submitters_pass_no_cap(
+    house: History,
+    rows: Rows,
+    runtime: Runtime,
+    house_url: str,
+    redis_url: str,
+    mutex: Mutex,
 ) -> None:
-    for seed in range(200):
-        bodies = bodies_of(50, seed=10_000 + seed)
+    """In all two hundred rounds, a quarter of them with each kind of mutex."""
+    injected: Counter[str] = Counter()
+    findings, jobs = Findings(), 0
+    for number in range(ROUNDS):
+        seed = 10_000 * (1 + list(Mutex).index(mutex)) + number
+        bodies = bodies_of(50, seed=seed)
         assert len(bodies) == 50 * SCALERS
-        with churn(rows):
-            _round(servers, bodies, seed, kills=20, freezes=LONGER_THAN_ANYBODY_WAITS)
+        with churn(rows), _with_mutex(mutex, house_url, redis_url) as servers:
+            crew = _round(servers, bodies, seed, kills=20, freezes=LONGER_THAN_ANYBODY_WAITS)
         serve_all(runtime, rows)
-        assert house.violations() == [], f"seed {seed}"
-        check_each_was_served_once(house, bodies)
+        injected.update({"submitter killed": crew.killed, "submitter frozen": crew.frozen})
+        jobs += len(bodies)
+        served = house.reservations()
+        findings.over_cap += [f"seed {seed}: {each}" for each in house.violations()]
+        findings.lost += [each["jobId"] for each in bodies if each["jobId"] not in served]
+        findings.doubled += [job for job, times in served.items() if times > 1]
+        report.note_check(jobs, findings)
+        report.note_injected(injected)
+        assert findings.none, (seed, findings)
         rows.execute("DELETE FROM spawns; DELETE FROM scale_requests; DELETE FROM history")
