@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from kici_scaler.cli import access, render
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import InvalidInput
 

@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 from rich.console import Console
 from rich.text import Text
 
-from kici_scaler.cli.config import print_json
 from kici_scaler.cli.following import LogPrinter, Note, Overdue, exit_code_of, wait_for_end
+from kici_scaler.cli.output import print_json
 from kici_scaler.client import (
     DispatcherClient,
     JobRequest,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table
 
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from kici_scaler.cli.files import DropIns, File, counted, load_or_end
+from kici_scaler.cli.output import AsJson, print_json
+from kici_scaler.cli.reload import show_revision
 from kici_scaler.domain.reload import Bucket, Change, ReloadPlan, plan_reload
-from kici_scaler.errors import ExitCode, KiciError
-from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile, load
+from kici_scaler.errors import ExitCode
+from kici_scaler.scalers_file import LoadedFile
 from kici_scaler.scalers_file.schema import schema_text
 from kici_scaler.scalers_file.yaml_text import to_yaml
 
 app = typer.Typer(help="Check, show and compare scaler files.", no_args_is_help=True)
-
-File = Annotated[
-    Path, typer.Argument(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH")
-]
-DropIns = Annotated[
-    Path | None,
-    typer.Option(
-        "--dir", envvar="KICI_SCALER_CONFIG_DIR", help="Folder of drop-ins.", metavar="DIR"
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _SIGNS = {
     Bucket.ADDED: "+",
@@ -52,9 +43,7 @@ def check(path: File, directory: DropIns = None, as_json: AsJson = False) -> Non
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}")
     label_sets = sum(len(each.label_sets) for each in loaded.cluster.scalers)
-    counts = (
-        f"{_counted(len(loaded.cluster.scalers), 'scaler')}, {_counted(label_sets, 'label set')}"
-    )
+    counts = f"{counted(len(loaded.cluster.scalers), 'scaler')}, {counted(label_sets, 'label set')}"
     typer.echo(f"{', '.join(loaded.files)}: valid; {counts}; digest {loaded.digest[:12]}")
 
 
@@ -67,9 +56,6 @@ def show(path: File, directory: DropIns = None, as_json: AsJson = False) -> None
     Example: kici-scaler config show scalers.yaml; kici-scaler config show 7
     """
     if path.name.isdigit() and not path.exists():
-        # Imported only now: checking a file needs no server and no client.
-        from kici_scaler.cli.reload import show_revision
-
         show_revision(int(path.name), as_json=as_json)
         return
     loaded = load_or_end(path, directory, as_json=as_json)
@@ -117,25 +103,6 @@ def diff(
         raise typer.Exit(ExitCode.INVALID)
 
 
-def load_or_end(path: Path, directory: Path | None, *, as_json: bool) -> LoadedFile:
-    """The loaded file; otherwise its problems are printed and the command ends (1 or 2)."""
-    try:
-        return load(path, directory)
-    except InvalidScalerFile as error:
-        _end_invalid(error, as_json=as_json)
-    except KiciError as error:
-        if as_json:
-            print_json({"valid": False, "error": str(error), "hint": error.hint})
-        else:
-            typer.echo(f"error: {error}. {error.hint}".rstrip(), err=True)
-        raise typer.Exit(error.exit_code) from error
-
-
-def print_json(value: object) -> None:
-    """Readable JSON on standard output."""
-    typer.echo(json.dumps(value, indent=2, default=str))
-
-
 def plan_document(plan: ReloadPlan) -> dict[str, Any]:
     """A reload plan for programs: names by bucket, and what changes."""
     return {
@@ -156,21 +123,6 @@ def plan_lines(plan: ReloadPlan) -> list[str]:
         lines.append(f"{_SIGNS[each.bucket]} {each.name}: {each.bucket.value}")
         lines += [_changed("    ", change) for change in each.changes]
     return [*lines, *(f"rejected: {each}" for each in plan.rejections)]
-
-
-def _end_invalid(error: InvalidScalerFile, *, as_json: bool) -> NoReturn:
-    if as_json:
-        problems = [problem.as_document() for problem in error.problems]
-        print_json({"valid": False, "problems": problems, "notListed": error.not_listed})
-    else:
-        count = len(error.problems) + error.not_listed
-        typer.echo(str(error), err=True)
-        typer.echo(_counted(count, "mistake"), err=True)
-    raise typer.Exit(error.exit_code) from error
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _verdict(loaded: LoadedFile) -> dict[str, object]:

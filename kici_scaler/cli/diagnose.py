@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table, span
 from kici_scaler.errors import ExitCode
 

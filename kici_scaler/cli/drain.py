@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 
 app = typer.Typer(
     help="Turn new demand away while running jobs finish, or take it again.", no_args_is_help=True

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kici_scaler.cli.config import AsJson, load_or_end, print_json
+from kici_scaler.cli.files import load_or_end
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.domain.explain import Explanation, Miss
 from kici_scaler.domain.explain import explain as explanation_of
 from kici_scaler.domain.labels import MachineFacts, agent_labels, canonical, label_problem

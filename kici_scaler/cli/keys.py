@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kici_scaler.cli.access import local_instance
-from kici_scaler.cli.config import AsJson, print_json
 from kici_scaler.cli.failures import read_settings
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table
 from kici_scaler.errors import Conflict, InvalidInput
 from kici_scaler.store.api_keys import ApiKeyRow, KeyScope

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, DropIns, load_or_end, print_json
+from kici_scaler.cli.files import DropIns, load_or_end
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table
 from kici_scaler.scalers_file.yaml_text import to_yaml
 

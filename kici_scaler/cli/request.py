@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kici_scaler.cli import access, failures
-from kici_scaler.cli.config import AsJson
+from kici_scaler.cli.output import AsJson
 from kici_scaler.domain.scalers import Role
 from kici_scaler.errors import ExitCode, KiciError
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import console
 from kici_scaler.errors import InvalidInput
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from kici_scaler.cli import access
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_details, print_table
 from kici_scaler.domain.knobs import written
 

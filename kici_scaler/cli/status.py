@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kici_scaler.cli import access, render
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.domain.scalers import Role
 from kici_scaler.errors import ExitCode
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kici_scaler.cli import access, render
-from kici_scaler.cli.config import AsJson, print_json
+from kici_scaler.cli.output import AsJson, print_json
 
 if TYPE_CHECKING:
     from kici_scaler.gateway.models_warm import PoolView
