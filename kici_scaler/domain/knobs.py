@@ -130,9 +130,9 @@ def contradictions(effective: Mapping[str, float]) -> Iterator[str]:
     """What effective values together break."""
     if effective["backoff_max_seconds"] < effective["backoff_base_seconds"]:
         yield "backoff_max_seconds may not be below backoff_base_seconds"
-    if effective["flap_grace_seconds"] < effective["gateway_stale_seconds"]:
+    if effective["flap_grace_seconds"] < 2 * effective["gateway_stale_seconds"]:
         yield (
-            "flap_grace_seconds may not be below gateway_stale_seconds: agents need time to"
+            "flap_grace_seconds may not be below twice gateway_stale_seconds: agents need time to"
             " return after their gateway is noticed to be dead"
         )
     if effective["stranded_timeout_seconds"] < effective["flap_grace_seconds"]:

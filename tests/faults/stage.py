@@ -107,6 +107,8 @@ class Stage:
     def arm(self, checkpoint: str, action: str = "kill") -> None:
         """Let the first process that reaches the checkpoint die (or `stop`)."""
         path = self.checkpoints / checkpoint
+        for used in self._used(checkpoint):
+            used.unlink()
         draft = path.with_suffix(".draft")
         draft.write_text(action)
         draft.rename(path)
@@ -116,9 +118,11 @@ class Stage:
         return (self.checkpoints / checkpoint).exists()
 
     def frozen_at(self, checkpoint: str) -> tuple[int, ...]:
-        """Process ids that used the checkpoint up."""
-        used = self.checkpoints.glob(f"{checkpoint}.used-*")
-        return tuple(int(path.name.rpartition("-")[2]) for path in used)
+        """Process ids that used the checkpoint up since it was armed last."""
+        return tuple(int(path.name.rpartition("-")[2]) for path in self._used(checkpoint))
+
+    def _used(self, checkpoint: str) -> list[Path]:
+        return list(self.checkpoints.glob(f"{checkpoint}.used-*"))
 
     def rows(self, statement: str, **values: object) -> list[Mapping[str, object]]:
         """Read rows past the proxies."""

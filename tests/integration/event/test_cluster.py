@@ -11,9 +11,11 @@ import pytest
 
 from kici_scaler import scalers_file
 from kici_scaler.domain.request import Result
-from kici_scaler.service import admit, request, sweep
+from kici_scaler.service import admit, claim, register, request, sweep
+from kici_scaler.service.claim import Redeemed
+from kici_scaler.service.hello import Hello, Welcome
 from kici_scaler.service.request_body import parse_request
-from tests.integration.event.conftest import DONE, DOWN, REFUSED, SCALERS, UP, Cloud
+from tests.integration.event.conftest import DONE, DOWN, ONE, REFUSED, SCALERS, UP, Cloud
 
 
 def body(job: str, *labels: str) -> dict[str, object]:
@@ -68,6 +70,9 @@ def test_a_provision_keeps_its_place_until_it_is_gone(few: Cloud) -> None:
 def test_a_failed_provision_backs_the_scaler_off_and_a_registration_forgives_it(
     cloud: Cloud,
 ) -> None:
+    booted = cloud.asked(ONE)
+    (order,) = cloud.take(UP)
+    cloud.record(order, DONE)
     submit(cloud, "first")
     cloud.begin()
     cloud.tell(UP, REFUSED)
@@ -75,6 +80,18 @@ def test_a_failed_provision_backs_the_scaler_off_and_a_registration_forgives_it(
     reason = cloud.rows.get("scale_requests", "second")["wait_reason"]
     assert "scaler `cloud` backs off" in reason
     assert cloud.rows.get("scale_requests", "first")["requeues"] == 1
+    register_agent(cloud, booted, cloud.code_in(order))
+    assert cloud.rows.one("SELECT failure_streak FROM scaler_states") == 0
+    assert submit(cloud, "third") == [Result.SPAWNING]
+
+
+def register_agent(cloud: Cloud, agent: str, code: str) -> None:
+    """Let the agent of a provision prove itself at a gateway that knows nothing of it."""
+    found = claim.redeem(cloud.runtime, code, address="192.0.2.1")
+    assert isinstance(found, Redeemed)
+    hello = Hello(agent, found.labels, 1, token=found.agent_token)
+    welcome = register.register(cloud.runtime, cloud.rows.gateway(), hello)
+    assert isinstance(welcome, Welcome)
 
 
 def absent(cloud: Cloud, seconds: float, *, adopter: str) -> str:

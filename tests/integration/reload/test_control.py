@@ -181,7 +181,7 @@ def test_an_organisation_has_its_own_value_over_the_clusters(yard: Yard) -> None
         ("spawn_timeout_seconds", float("nan"), None, BadSetting),
         ("failure_limit", 2.5, None, BadSetting),
         ("backoff_max_seconds", 20, None, BadSetting),
-        ("flap_grace_seconds", 12, None, BadSetting),
+        ("flap_grace_seconds", 29, None, BadSetting),
         ("lease_seconds", 20, "acme", BadSetting),
         ("no_such_setting", 1, None, NotFound),
     ],

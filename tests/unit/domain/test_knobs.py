@@ -103,7 +103,7 @@ def test_contradictions_are_exactly_those_between_effective_values(
     values = knobs.effective(stored)
     broken = {
         "backoff": values["backoff_max_seconds"] < values["backoff_base_seconds"],
-        "return": values["flap_grace_seconds"] < values["gateway_stale_seconds"],
+        "return": values["flap_grace_seconds"] < 2 * values["gateway_stale_seconds"],
         "stranded": values["stranded_timeout_seconds"] < values["flap_grace_seconds"],
     }
     assert len(list(knobs.contradictions(values))) == sum(broken.values())
