@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 from sqlalchemy import Connection
+from sqlalchemy.engine import URL
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.routing import RoutingTable
@@ -30,10 +31,11 @@ EMPTY = Revision(0, Cluster())
 _MOST_PARSED = 64
 """Agents of many revisions may live at once, and each is asked for whenever one of them ends."""
 _MOST_TABLES = 16
-_parsed: Remembered[int, Cluster] = Remembered(_MOST_PARSED)
-_tables: Remembered[tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], RoutingTable] = (
-    Remembered(_MOST_TABLES)
-)
+_parsed: Remembered[tuple[URL, int], Cluster] = Remembered(_MOST_PARSED)
+"""By database too: a process may serve one installation after another, as tests do."""
+_tables: Remembered[
+    tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], tuple[Cluster, RoutingTable]
+] = Remembered(_MOST_TABLES)
 
 
 def active(connection: Connection) -> Revision:
@@ -49,7 +51,8 @@ def by_id(connection: Connection, revision_id: int) -> Revision:
         NotFound: there is no such revision.
     """
     cluster = _parsed.get(
-        revision_id, lambda: cluster_from_document(revisions.document(connection, revision_id))
+        (connection.engine.url, revision_id),
+        lambda: cluster_from_document(revisions.document(connection, revision_id)),
     )
     return Revision(revision_id, cluster)
 
@@ -70,4 +73,13 @@ def scaler_of(connection: Connection, revision_id: int, name: str) -> Scaler | N
 def table_of(revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]) -> RoutingTable:
     """The routing table of a revision on these kinds of machines; kept between calls."""
     key = (revision.id, frozenset(facts.items()))
-    return _tables.get(key, lambda: RoutingTable.build(revision.cluster, facts))
+    of, table = _tables.get(key, lambda: _built(revision.cluster, facts))
+    if of is not revision.cluster:
+        _, table = _tables.keep(key, _built(revision.cluster, facts))
+    return table
+
+
+def _built(
+    cluster: Cluster, facts: Mapping[str, tuple[MachineFacts, ...]]
+) -> tuple[Cluster, RoutingTable]:
+    return cluster, RoutingTable.build(cluster, facts)
