@@ -58,7 +58,7 @@ READY: Final = """
 WINDOWS: Final[Mapping[str, float]] = {
     **QUICK,
     "lease_seconds": 6,
-    "delivery_timeout_seconds": 1.5,
+    "delivery_timeout_seconds": 4.5,
     "boot_floor_seconds": 15,
     "spawn_timeout_seconds": 12,
     "teardown_grace_seconds": 3,

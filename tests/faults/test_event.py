@@ -14,7 +14,7 @@ import pytest
 
 from examples.event_provisioner.receiver import SCALE_DOWN, SCALE_UP
 from kici_scaler.client import DispatcherClient
-from tests.faults.checker import still_open, wait_for_quiet
+from tests.faults.checker import still_open, wait_for_ended, wait_for_quiet
 from tests.faults.event_receiver import (
     Mood,
     MoodyReceiver,
@@ -32,6 +32,9 @@ from tests.faults.jobs import Job, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
 from tests.support.waiting import eventually
 
+LATE = 1.5 * WINDOWS["delivery_timeout_seconds"]
+"""Seconds after which nobody waits for an answer any more."""
+
 
 def moods(seed: int, receiver: MoodyReceiver) -> Callable[[Mapping[str, Any]], Mood]:
     """Every mood now and then, good ones mostly; the seed decides."""
@@ -40,8 +43,8 @@ def moods(seed: int, receiver: MoodyReceiver) -> Callable[[Mapping[str, Any]], M
         failing,
         failing_after,
         resetting,
-        Slow(acts=True, over=receiver.over, seconds=3.0),
-        Slow(acts=False, over=receiver.over, seconds=3.0),
+        Slow(acts=True, over=receiver.over, seconds=LATE),
+        Slow(acts=False, over=receiver.over, seconds=LATE),
     ]
 
     def choose(_event: Mapping[str, Any]) -> Mood:
@@ -53,7 +56,7 @@ def moods(seed: int, receiver: MoodyReceiver) -> Callable[[Mapping[str, Any]], M
 def expect_everything_accounted_for(stage: EventStage, wanted: Sequence[Job]) -> None:
     """Rows, machines, witnesses and counts tell one story."""
     the = stage.the
-    eventually(lambda: not stage.machines.running(), 30, why=lambda: str(stage.machines.running()))
+    eventually(lambda: not stage.machines.running(), 60, why=lambda: str(stage.machines.running()))
     assert the.rows("SELECT * FROM agents") == []
     for job in wanted:
         note = (the.witness / job.id).read_text()
@@ -130,6 +133,7 @@ def run_one(stage: EventStage, client: DispatcherClient, job_id: str, **more: An
 
 
 def events_about(stage: EventStage, agent_id: str, type_: str) -> list[Mapping[str, Any]]:
+    """Everything the receiver was asked, repetitions included."""
     return [
         event
         for event in stage.receiver.events
@@ -137,7 +141,13 @@ def events_about(stage: EventStage, agent_id: str, type_: str) -> list[Mapping[s
     ]
 
 
-def wait_until_gone(stage: EventStage, *agents: str, within: float = 30.0) -> None:
+def asked_about(stage: EventStage, agent_id: str, type_: str) -> list[Mapping[str, Any]]:
+    """The same without repetitions: a slow machine may make an answer come too late."""
+    by_id = {event["id"]: event for event in events_about(stage, agent_id, type_)}
+    return list(by_id.values())
+
+
+def wait_until_gone(stage: EventStage, *agents: str, within: float = 90.0) -> None:
     def left() -> list[Mapping[str, object]]:
         return stage.the.rows(
             "SELECT agent_id FROM spawns WHERE agent_id = ANY(:ids)", ids=list(agents)
@@ -169,7 +179,7 @@ def test_a_repeated_scale_up_is_the_same_event_and_makes_one_machine(
     assert len({(e["id"], e["data"]["requestId"], e["data"]["claimCode"]) for e in sent}) == 1
     assert sent[0]["id"] == sent[0]["data"]["requestId"]
     wait_until_gone(stage, agent_id)
-    assert len(events_about(stage, agent_id, SCALE_DOWN)) == 1
+    assert len(asked_about(stage, agent_id, SCALE_DOWN)) == 1
     assert stage.failures() == before
 
 
@@ -178,7 +188,7 @@ def test_an_answer_that_comes_too_late_counts_as_none(
     stage: EventStage, client: DispatcherClient, acts: bool
 ) -> None:
     over = threading.Event()
-    stage.receiver.next_mood = OneByOne(SCALE_UP, Slow(acts=acts, over=over, seconds=5.0))
+    stage.receiver.next_mood = OneByOne(SCALE_UP, Slow(acts=acts, over=over, seconds=LATE))
     agent_id = run_one(stage, client, f"late-{acts}")
     wait_until_gone(stage, agent_id)
     over.set()
@@ -199,7 +209,7 @@ def test_a_receiver_that_is_away_for_a_while_is_asked_until_it_is_back(
         )
         return any(int(str(row["attempts"])) >= 3 for row in rows)
 
-    eventually(tried, 30, why=lambda: still_open(stage.the))
+    eventually(tried, 60, why=lambda: still_open(stage.the))
     assert one_row(stage, "SELECT state FROM spawns WHERE job_id = 'away'")["state"] == "spawning"
     stage.way.listen()
     assert client.wait("away", 60).succeeded
@@ -216,7 +226,7 @@ def test_a_job_called_off_before_anybody_was_reached_owes_nobody_anything(
             "SELECT d.agent_id FROM event_deliveries d JOIN spawns s USING (agent_id)"
             " WHERE s.job_id = 'called-off' AND d.attempts > 0 AND NOT d.attempt_open"
         ),
-        30,
+        60,
     )
     agent_id = str(found[0]["agent_id"])
     client.cancel("called-off")
@@ -234,7 +244,7 @@ def test_a_scale_up_that_everybody_refuses_fails_at_once_with_the_reason(
     before = stage.failures()
     stage.receiver.next_mood = OneByOne(SCALE_UP, refusing)
     stage.ask(client, Job("refused", 0.1), max_requeues=0)
-    result = client.wait("refused", 30)
+    result = client.wait("refused", 60)
     assert not result.succeeded
     assert result.error is not None
     assert "its scale-up reached nobody" in result.error
@@ -262,7 +272,7 @@ def test_a_machine_that_never_comes_is_given_up_once_and_taken_away(
         " ORDER BY updated_at DESC LIMIT 1"
     )  # fmt: skip
     assert lost["destroy_reason"] == "spawn-timeout"
-    (down,) = events_about(stage, str(lost["agent_id"]), SCALE_DOWN)
+    (down,) = asked_about(stage, str(lost["agent_id"]), SCALE_DOWN)
     assert down["data"]["reason"] == "spawn-timeout"
 
 
@@ -293,7 +303,7 @@ def test_a_token_that_cannot_be_minted_does_not_open_the_code_again(
             "SELECT 1 FROM claims c JOIN spawns s USING (agent_id)"
             " WHERE s.job_id = 'not-minted' AND c.reused_at IS NOT NULL"
         ),
-        30,
+        60,
         why="the agent asks again and is told that its code is used up",
     )
     with stage.the.engine.begin() as connection:
@@ -344,7 +354,7 @@ def test_a_worker_frozen_past_its_lease_tells_nobody_anything_any_more(
     try:
         (agent_id,) = on_their_way(stage)
         client.cancel("frozen")
-        wait_until_gone(stage, agent_id, within=90)
+        wait_until_gone(stage, agent_id)
         before = len(stage.receiver.events)
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -358,8 +368,7 @@ def test_a_worker_frozen_past_its_lease_tells_nobody_anything_any_more(
     run_one(stage, client, "after-the-thaw")
     assert len(stage.receiver.events) > before
     assert events_about(stage, agent_id, SCALE_UP) == []
-    downs = {event["id"] for event in events_about(stage, agent_id, SCALE_DOWN)}
-    assert len(downs) == 1, "it may have been told"
+    assert len(asked_about(stage, agent_id, SCALE_DOWN)) == 1, "it may have been told"
 
 
 def on_their_way(stage: EventStage) -> list[str]:
@@ -396,7 +405,7 @@ def ready_agent(stage: EventStage) -> str:
 
 def test_a_scale_down_that_is_answered_and_not_done_is_alarmed(stage: EventStage) -> None:
     agent_id = ready_agent(stage)
-    (asked,) = events_about(stage, agent_id, SCALE_UP)
+    (asked,) = asked_about(stage, agent_id, SCALE_UP)
     assert "jobId" not in asked["data"]
     stage.receiver.next_mood = OneByOne(SCALE_DOWN, then=idle)
     with stage.operator() as gateway:
@@ -420,7 +429,7 @@ def test_jobs_survive_every_mood_of_the_receiver(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2000)
 def test_two_hundred_jobs_survive_that_and_the_death_of_everybody(tmp_path: Path) -> None:
     """Moods, a receiver that is down for a minute, and workers and gateways that are killed."""
     windows = {**WINDOWS, "spawn_timeout_seconds": 90, "boot_floor_seconds": 20}
@@ -444,6 +453,9 @@ def test_two_hundred_jobs_survive_that_and_the_death_of_everybody(tmp_path: Path
                     within=400,
                     why=lambda: str(nemesis.log),
                 )
+        wait_for_ended(stage.the, len(wanted), within=700)
+        # A teardown that failed often is tried again after minutes; that time is not tested here.
+        stage.receiver.next_mood = lambda _event: good
         wait_for_quiet(stage.the, wanted, within=700)
         expect_everything_accounted_for(stage, wanted)
 
