@@ -20,6 +20,9 @@ WORKERS ?= auto
 PARALLEL := --numprocesses $(WORKERS) --maxprocesses 8 --dist loadscope
 PYTEST := $(PY) -m pytest $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
 
+# Files outside of tests/faults that have long forms too.
+LONG = $(shell grep -rl --include='test_*.py' 'mark\.long' tests/integration)
+
 # Only `make lock` needs it, so it is not part of the environment.
 LOCK_TOOL := uv==0.13.9
 LOCK_HOME := build/lock-tool
@@ -70,7 +73,7 @@ integration: setup ## the tests on real servers and worker processes
 
 faults: setup ## the long, seeded fault runs, and their report (ARGS="-k name" picks)
 	@KICI_FAULT_REPORT=$(or $(REPORT),docs/fault-report.md) $(PYTEST) -m "long or not long" \
-		tests/faults
+		tests/faults $(LONG)
 
 e2e: setup ## the whole system, one job after another
 	@$(PYTEST) tests/e2e

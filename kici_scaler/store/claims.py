@@ -172,9 +172,9 @@ def purge(connection: Connection, *, older_seconds: float) -> int:
             DELETE FROM claims WHERE code_hash = ANY(ARRAY(
                 SELECT code_hash FROM claims c
                 WHERE coalesce(expires_at, created_at)
-                      < clock_timestamp() - make_interval(secs => :older)
+                      < (SELECT clock_timestamp() - make_interval(secs => :older))
                   AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = c.agent_id)
-                LIMIT :most))
+                ORDER BY coalesce(expires_at, created_at) LIMIT :most))
         """),
         {"older": older_seconds, "most": MOST_AT_ONCE},
     )

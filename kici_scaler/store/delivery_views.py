@@ -161,20 +161,29 @@ def dead_letters(connection: Connection) -> int:
     return int(row.scalar_one())
 
 
+_PAST = """
+    SELECT id FROM event_deliveries d
+    WHERE {when} < (SELECT clock_timestamp() - make_interval(secs => :older))
+      AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = d.agent_id) {more}
+    ORDER BY {when} LIMIT :most
+"""
+_OVER = _PAST.format(when="closed_at", more="")
+_OWED_OF_FORGOTTEN = _PAST.format(
+    when="created_at",
+    more="""AND state = 'pending'
+      AND NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.agent_id = d.agent_id)""",
+)
+
+
 def purge(connection: Connection, *, older_seconds: float) -> int:
     """Forget deliveries past their retention of provisions that are gone.
 
     One that is still owed goes with the outcome of its agent, after which nobody knows of it.
     """
     result = connection.execute(
-        sql("""
+        sql(f"""
             DELETE FROM event_deliveries WHERE id = ANY(ARRAY(
-                SELECT id FROM event_deliveries d
-                WHERE d.created_at < clock_timestamp() - make_interval(secs => :older)
-                  AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = d.agent_id)
-                  AND (d.closed_at < clock_timestamp() - make_interval(secs => :older)
-                       OR NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.agent_id = d.agent_id))
-                LIMIT :most))
+                ({_OVER}) UNION ({_OWED_OF_FORGOTTEN}) LIMIT :most))
         """),
         {"older": older_seconds, "most": MOST_AT_ONCE},
     )

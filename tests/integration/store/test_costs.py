@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from kici_scaler.store import (
+    claims,
     deliveries,
+    delivery_views,
     due,
     events,
     failures,
@@ -20,6 +22,18 @@ from kici_scaler.store.engine import transaction
 from tests.support.rows import Rows
 
 LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
+    "claims to forget": (
+        lambda connection: claims.purge(connection, older_seconds=60),
+        "COALESCE(expires_at, created_at) <",
+    ),
+    "deliveries to forget": (
+        lambda connection: delivery_views.purge(connection, older_seconds=60),
+        "closed_at <",
+    ),
+    "owed deliveries to forget": (
+        lambda connection: delivery_views.purge(connection, older_seconds=60),
+        "created_at <",
+    ),
     "due spawns": (
         lambda connection: due.pick(connection, most=9, first_pause=5, machine_stale_seconds=30),
         "due_at <=",
