@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from kici_scaler.embedded.postgres import STOP as POSTGRES_STOP
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.redis import STOP as REDIS_STOP
 from kici_scaler.embedded.redis import EmbeddedRedis
-from tests.support.deadlines import wait_until
+from tests.support.waiting import eventually
 
 
 class Server(Protocol):
@@ -44,10 +44,10 @@ def running(server: Server, stop: tuple[StopStep, ...]) -> Iterator[Process]:
     server.prepare()
     process = Process(server.command(), lambda _line: None)
     try:
-        wait_until(
+        eventually(
             lambda: process.returncode is not None or server.is_ready(),
             within=30,
-            because=lambda: " / ".join(process.tail()),
+            why=lambda: " / ".join(process.tail()),
         )
         assert process.returncode is None, process.tail()
         yield process
@@ -177,9 +177,3 @@ def redis_url(redis_server: EmbeddedRedis) -> str:
     with closing(redis.Redis.from_url(redis_server.url)) as client:
         client.flushall()
     return redis_server.url
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """`wait_until` as a fixture."""
-    return wait_until

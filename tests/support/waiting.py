@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from kici_scaler.embedded.ports import free_port
 __all__ = ["eventually", "free_port", "processes_of"]
 
 _PAUSE: Final = 0.02
+_PATIENCE: Final = float(os.environ.get("KICI_TEST_PATIENCE", "3"))
+"""What every limit is multiplied by: a busy machine is slow, which is no failure."""
 
 T = TypeVar("T")
 
@@ -24,13 +27,15 @@ def eventually(
     """The first true answer of `condition()`, asked again and again.
 
     Args:
-        within: seconds it may take; the condition is asked at least once, and once more after.
+        within: seconds it may take on an idle machine; the condition is asked at least once,
+            and once more after.
         why: what was awaited, for the message of the failure; a function is called then, so
             that the message can show the state that was found instead.
 
     Raises:
         AssertionError: no answer was true in time.
     """
+    within *= _PATIENCE
     end = time.monotonic() + within
     pause = threading.Event()
     while True:

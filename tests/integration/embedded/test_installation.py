@@ -28,7 +28,7 @@ from kici_scaler.embedded.profile import load_profile
 from kici_scaler.embedded.roles import RoleContext, by_ready_file
 from kici_scaler.errors import Unavailable
 from tests.support.children import is_gone
-from tests.support.deadlines import wait_until
+from tests.support.waiting import eventually
 
 STAND_IN = (
     "import os, pathlib, signal;"
@@ -88,7 +88,7 @@ def test_servers_schema_and_roles_are_there_and_then_gone(home: Path) -> None:
             assert client.ping()
         pids = installation.pids().values()
         port = installation.profile.gateway_port
-        wait_until(lambda: installation.log("gateway") == f"port {port}\n")
+        eventually(lambda: installation.log("gateway") == f"port {port}\n")
     assert all(is_gone(pid) for pid in pids)
     assert leftovers(home) == []
 
@@ -110,7 +110,7 @@ def test_a_killed_server_comes_back_under_its_address(home: Path) -> None:
     with Installation(PLAN, home, roles_of=stand_ins) as installation:
         for server in ("postgres", "redis"):
             installation.kill(server)
-            wait_until(
+            eventually(
                 lambda server=server: (  # type: ignore[misc] # bound in the loop on purpose
                     installation.supervisor.starts(server) == 2
                     and installation.supervisor.states()[server] is State.READY

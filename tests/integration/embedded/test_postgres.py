@@ -23,8 +23,8 @@ from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.postgres import STOP, EmbeddedPostgres
 from kici_scaler.embedded.process import Process
 from tests.support.children import is_gone
-from tests.support.deadlines import wait_until
 from tests.support.servers import running
+from tests.support.waiting import eventually
 
 only_as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes accounts")
 
@@ -82,7 +82,7 @@ def orphan(home: str, port: str) -> None:
         group=account.gid if account else None,
         extra_groups=[] if account else None,
     )
-    wait_until(server.is_ready)
+    eventually(server.is_ready)
     print(child.pid)
 
 
@@ -146,9 +146,9 @@ def test_it_goes_when_the_process_that_started_it_is_killed(server: EmbeddedPost
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline().removeprefix("pid "))
-        wait_until(server.is_ready)
+        eventually(server.is_ready)
         starter.kill()
-    wait_until(lambda: is_gone(pid))
+    eventually(lambda: is_gone(pid))
     assert not (server.folder / "postmaster.pid").exists()  # it stopped in order
 
 

@@ -18,8 +18,8 @@ from kici_scaler.embedded.folder import make_temporary_home
 from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.redis import STOP, EmbeddedRedis
 from tests.support.children import is_gone
-from tests.support.deadlines import wait_until
 from tests.support.servers import running
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def is_on_disk(server: EmbeddedRedis, text: bytes) -> bool:
 def test_data_outlives_a_killed_server(server: EmbeddedRedis) -> None:
     with running(server, STOP) as process, closing(client(server)) as session:
         session.set("kept", "yes")
-        wait_until(lambda: is_on_disk(server, b"kept"))
+        eventually(lambda: is_on_disk(server, b"kept"))
         process.send(signal.SIGKILL)
         assert process.wait(10)
     with running(server, STOP), closing(client(server)) as session:
@@ -83,7 +83,7 @@ def test_a_server_that_lost_its_supervisor_is_stopped_by_the_next_start(
         group=account.gid if account else None,
         extra_groups=[] if account else None,
     ) as orphan:
-        wait_until(server.is_ready)
+        eventually(server.is_ready)
         with running(server, STOP) as process:
             assert orphan.wait(10) == 0
             assert process.pid != orphan.pid

@@ -19,7 +19,7 @@ from kici_scaler.embedded.process import StopStep
 from kici_scaler.embedded.restarts import RestartPolicy
 from kici_scaler.embedded.supervisor import Supervisor
 from tests.support.children import READY, STAY, Heard, child, is_gone, number_in
-from tests.support.deadlines import wait_until
+from tests.support.waiting import eventually
 
 QUICK = RestartPolicy(first=0.05, longest=0.2, stable_after=30.0)
 
@@ -52,7 +52,7 @@ def test_a_start_returns_when_every_child_is_ready(
     speaker = READY + "print('at work')\n" + STAY
     supervisor.start([child("a", tmp_path, speaker), child("b", tmp_path)])
     assert supervisor.states() == {"a": State.READY, "b": State.READY}
-    wait_until(lambda: heard.said("a") == ["at work"])
+    eventually(lambda: heard.said("a") == ["at work"])
 
 
 def test_children_are_gone_after_a_stop(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_killed_child_is_started_again(
     supervisor.start([child("a", tmp_path)])
     first = supervisor.pid("a")
     supervisor.send("a", signal.SIGKILL)
-    wait_until(lambda: supervisor.starts("a") == 2 and supervisor.states()["a"] is State.READY)
+    eventually(lambda: supervisor.starts("a") == 2 and supervisor.states()["a"] is State.READY)
     assert supervisor.pid("a") != first
     assert ("a", "a was ended by SIGKILL; starts again in 0.05 s") in heard.events
 
@@ -78,7 +78,7 @@ def test_a_child_that_keeps_ending_is_started_at_growing_intervals(
     supervisor: Supervisor, heard: Heard, tmp_path: Path
 ) -> None:
     supervisor.start([child("a", tmp_path, READY + "import time; time.sleep(0.2)")])
-    wait_until(lambda: supervisor.starts("a") >= 5)
+    eventually(lambda: supervisor.starts("a") >= 5)
     pauses = [text.split(" in ")[-1] for _, text in heard.events if "starts again" in text]
     assert pauses[:4] == ["0.05 s", "0.1 s", "0.2 s", "0.2 s"]
 
@@ -152,12 +152,12 @@ def test_what_a_killed_child_leaves_in_its_group_goes_and_what_it_detached_stays
     assert agent
     supervisor.send("worker", signal.SIGKILL)
     try:
-        wait_until(lambda: is_gone(helper))
-        wait_until(lambda: supervisor.starts("worker") == 2)
+        eventually(lambda: is_gone(helper))
+        eventually(lambda: supervisor.starts("worker") == 2)
         assert not is_gone(agent)
     finally:
         os.kill(agent, signal.SIGKILL)
-    wait_until(lambda: number_in(tmp_path / "agent")() not in (None, agent))
+    eventually(lambda: number_in(tmp_path / "agent")() not in (None, agent))
     os.kill(number_in(tmp_path / "agent")() or 0, signal.SIGKILL)
 
 
@@ -178,7 +178,7 @@ def test_a_stop_in_the_pause_before_a_restart_does_not_wait_for_it(
     with Supervisor(listener=heard, policy=slow) as supervisor:
         supervisor.start([child("a", tmp_path)])
         supervisor.send("a", signal.SIGKILL)
-        wait_until(lambda: supervisor.states()["a"] is State.PAUSING)
+        eventually(lambda: supervisor.states()["a"] is State.PAUSING)
         began = time.monotonic()
     assert time.monotonic() - began < 5
 
@@ -205,7 +205,7 @@ def supervised(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     ) as process:
         agent = number_in(tmp_path / "agent")
-        wait_until(lambda: agent() and (tmp_path / "worker.mark").exists(), within=20)
+        eventually(lambda: agent() and (tmp_path / "worker.mark").exists(), within=20)
         yield process
         process.kill()
         os.kill(agent() or 0, signal.SIGKILL)
@@ -228,7 +228,7 @@ def test_children_do_not_outlive_a_killed_supervisor_but_agents_do(
     helper, agent = number_in(tmp_path / "helper")() or 0, number_in(tmp_path / "agent")() or 0
     worker = os.getpgid(helper)
     supervised.kill()
-    wait_until(lambda: is_gone(worker))
+    eventually(lambda: is_gone(worker))
     assert not is_gone(agent)
     if not is_gone(helper):  # it was started by the worker, which was killed with its supervisor
         os.kill(helper, signal.SIGKILL)
@@ -253,8 +253,8 @@ def test_a_second_signal_kills_what_still_stops(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STUBBORN, str(tmp_path)], cwd=Path(__file__).parents[3]
     ) as process:
-        wait_until(lambda: (tmp_path / "deaf.mark").exists(), within=20)
+        eventually(lambda: (tmp_path / "deaf.mark").exists(), within=20)
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: (tmp_path / "asked").exists(), within=20)
+        eventually(lambda: (tmp_path / "asked").exists(), within=20)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

@@ -24,7 +24,7 @@ from kici_scaler.embedded.leftovers import find_leftovers
 from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.profile import LocalProfile, load_profile
 from tests.support.children import is_gone
-from tests.support.deadlines import wait_until
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 COMMAND = (sys.executable, "-m", "kici_scaler.cli.main")
@@ -95,10 +95,10 @@ def up(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Loca
         ) as process,
     ):
         try:
-            wait_until(
+            eventually(
                 lambda: process.poll() is not None or load_profile() is not None,
                 within=90,
-                because=lambda: (place / "output").read_text(),
+                why=lambda: (place / "output").read_text(),
             )
             profile = load_profile()
             assert profile is not None, (place / "output").read_text()
@@ -120,7 +120,7 @@ def said(place: Path) -> str:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_what_runs_where_until_it_is_stopped(place: Path, number: signal.Signals) -> None:
     with up(place, *SERVERS_ONLY) as (process, profile):
-        wait_until(lambda: "Ctrl-C stops it" in said(place))
+        eventually(lambda: "Ctrl-C stops it" in said(place))
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         assert process.wait(30) == 0
@@ -144,7 +144,7 @@ def test_real_roles_work_and_come_back_when_killed(place: Path) -> None:
         password = profile.flower_password_path.read_text().strip()
         assert httpx.get(f"{profile.flower_url}/api/workers").status_code == 401
         flower = httpx.Client(base_url=profile.flower_url, auth=("kici", password))
-        wait_until(lambda: "bare-metal-" in flower.get("/").text, within=20)
+        eventually(lambda: "bare-metal-" in flower.get("/").text, within=20)
         assert flower.post("/api/worker/shutdown/any").status_code == 403
         secrets = {profile.database_url.get_secret_value(), password}
         family = psutil.Process(process.pid).children(recursive=True)
@@ -153,7 +153,7 @@ def test_real_roles_work_and_come_back_when_killed(place: Path) -> None:
 
         (worker,) = [child for child in family if "machine." in " ".join(child.cmdline())]
         worker.kill()
-        wait_until(lambda: said(place).count("bare-metal | ready") == 2, within=60)
+        eventually(lambda: said(place).count("bare-metal | ready") == 2, within=60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert all(is_gone(child.pid) for child in family)
@@ -172,7 +172,7 @@ def test_a_running_job_outlives_a_killed_up(place: Path) -> None:
                 client.request(
                     JobRequest(job_id="job", run_id="run", labels=("a",), payload=payload)
                 )
-            wait_until(begun.exists, within=60)
+            eventually(begun.exists, within=60)
             process.kill()
         with up(place, *options) as (process, profile), dispatcher(profile) as client:
             assert client.get("job").state == "running"
