@@ -78,8 +78,9 @@ faults: setup ## the long, seeded fault runs, and their report (ARGS="-k name" p
 e2e: setup ## the whole system, one job after another
 	@$(PYTEST) tests/e2e
 
-e2e-container: setup ## the container backend on a Docker and a Podman of its own (ARGS="-k name")
-	@scripts/e2e_container.sh $(PY) $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
+e2e-container: setup ## the container backend on a Docker and a Podman of its own (SHORT=1, ARGS="-k name")
+	@scripts/e2e_container.sh $(PY) $(if $(SHORT),,-m "long or not long") \
+		$(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
 
 bench: setup ## figures and their floors, in one run
 	@$(PY) -m bench $(ARGS)

@@ -23,6 +23,7 @@ from kici_scaler.client import DispatcherClient, JobRequest, JobResult, Payload
 from kici_scaler.embedded.folder import make_temporary_home
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
+from kici_scaler.embedded.ports import LOOPBACK
 from kici_scaler.store import settings
 from kici_scaler.store.engine import make_engine, transaction
 from tests.support.source import ROOT
@@ -142,16 +143,28 @@ def _exit_code_of(command: Callable[[], None]) -> int:
 
 @contextmanager
 def open_site(
-    windows: Mapping[str, float] | None = None, scaler_file: Path = DEMO
+    windows: Mapping[str, float] | None = None,
+    scaler_file: Path = DEMO,
+    *,
+    roles: tuple[str, ...] = ROLES,
+    host: str = LOOPBACK,
 ) -> Iterator[Site]:
     """Start everything; all of it is gone at the end, and that is checked.
 
     Args:
         windows: live settings that differ from the defaults, in seconds.
+        host: where the gateway listens.
     """
     folder = make_temporary_home("kici-e2e-")
+    plan = Plan(
+        roles=roles,
+        scaler_file=scaler_file,
+        host=host,
+        durable=False,
+        environment={"KICI_LOG_FORMAT": "human"},
+    )
     try:
-        with _running(folder, windows or {}, scaler_file) as site:
+        with _running(folder, windows or {}, plan) as site:
             yield site
             site.expect_no_agent_left()
         left = processes_of(folder)
@@ -162,13 +175,7 @@ def open_site(
 
 
 @contextmanager
-def _running(folder: Path, windows: Mapping[str, float], scaler_file: Path) -> Iterator[Site]:
-    plan = Plan(
-        roles=ROLES,
-        scaler_file=scaler_file,
-        durable=False,
-        environment={"KICI_LOG_FORMAT": "human"},
-    )
+def _running(folder: Path, windows: Mapping[str, float], plan: Plan) -> Iterator[Site]:
     with Installation(plan, folder / "data") as installation:
         profile = installation.profile
         url, key = str(profile.gateway_url), profile.api_key_path.read_text().strip()

@@ -18,6 +18,9 @@ from threading import Event, Lock
 
 from tests.support.waiting import eventually
 
+Deal = tuple[str | None, float]
+"""The fault of a request, None for none, and a number that some of them read."""
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -35,23 +38,61 @@ class Faults:
     killed_after: float = 0.025
     """Its sender is killed, and it was done."""
 
+    def deals(self, seed: int) -> Iterator[Deal]:
+        """What becomes of one request after another."""
+        dice = random.Random(seed)
+        while True:
+            fault, point = dice.random(), dice.random()
+            for kind in ("refused", "lost", "slow", "killed_before", "killed_after"):
+                fault -= getattr(self, kind)
+                if fault < 0:
+                    yield kind, point
+                    break
+            else:
+                yield None, point
+
+
+@dataclass(frozen=True)
+class KilledAt:
+    """The sender of the request of that number, from 1 on, is killed; all others go through."""
+
+    number: int
+    is_done: bool
+    """Whether what it asked for is done all the same."""
+    slow_seconds: tuple[float, float] = (0.0, 0.0)
+
+    def deals(self, _seed: int) -> Iterator[Deal]:
+        """What becomes of one request after another."""
+        through: list[Deal] = [(None, 0.0)]
+        yield from through * (self.number - 1)
+        yield "killed_after" if self.is_done else "killed_before", 1.0
+        while True:
+            yield from through
+
 
 @contextmanager
-def faulty(socket_path: Path, to: Path, seed: int, faults: Faults) -> Iterator[None]:
+def faulty(socket_path: Path, to: Path, seed: int, faults: Faults | KilledAt) -> Iterator[None]:
     """Serve `socket_path` in a process of its own, in front of the runtime at `to`."""
     pid = os.fork()
     if pid == 0:
         try:
-            _serve(socket_path, to, random.Random(seed), faults)
+            _serve(socket_path, to, faults.deals(seed), faults.slow_seconds)
         finally:
             os._exit(1)
     try:
-        eventually(socket_path.is_socket)
+        eventually(lambda: _listens(socket_path))
         yield
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         socket_path.unlink(missing_ok=True)
+
+
+def _listens(socket_path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+        client.connect(str(socket_path))
+        return True
+    return False
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -69,7 +110,9 @@ class _Upstream(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> None:
+def _serve(
+    socket_path: Path, to: Path, deals: Iterator[Deal], slow_seconds: tuple[float, float]
+) -> None:
     lock = Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -85,13 +128,11 @@ def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> 
         def _handle(self) -> None:
             body = self._body()
             with lock:
-                fault, point = dice.random(), dice.random()
-            for kind in ("refused", "lost", "slow", "killed_before", "killed_after"):
-                fault -= getattr(faults, kind)
-                if fault < 0:
-                    getattr(self, f"_{kind}")(body, point)
-                    return
-            self._answer(*self._ask(body))
+                kind, point = next(deals)
+            if kind is None:
+                self._answer(*self._ask(body))
+            else:
+                getattr(self, f"_{kind}")(body, point)
 
         def __getattr__(self, name: str) -> object:
             """Whatever the method, it is handled alike."""
@@ -113,7 +154,7 @@ def _serve(socket_path: Path, to: Path, dice: random.Random, faults: Faults) -> 
                 self._answer(500, [], b'{"message": "injected: done"}')
 
         def _slow(self, body: bytes, point: float) -> None:
-            Event().wait(faults.slow_seconds[point < 0.5])
+            Event().wait(slow_seconds[point < 0.5])
             self._answer(*self._ask(body))
 
         def _killed_before(self, _body: bytes, _point: float) -> None:

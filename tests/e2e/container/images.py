@@ -43,11 +43,7 @@ ENTRYPOINT ["/bin/busybox", "false"]
 
 def make_images(api: APIClient, tree: Path, authorities: bytes = b"") -> None:
     """Make all of them in a runtime that has none."""
-    repository, _, tag = BASE.rpartition(":")
-    with tree.open("rb") as content:
-        pieces = iter(lambda: content.read(1 << 20), b"")
-        said = api.import_image_from_stream(pieces, repository=repository)
-    api.tag(json.loads(said.splitlines()[-1])["status"], repository, tag)
+    import_base(api, tree)
     with tarfile.open(tree) as archive:
         file = archive.extractfile("./usr/bin/busybox")
         assert file is not None
@@ -60,6 +56,15 @@ def make_images(api: APIClient, tree: Path, authorities: bytes = b"") -> None:
     )
     passwd = b"root:x:0:0::/root:/bin/sh\nbuilder:x:1234:1234::/home/runner:/bin/sh\n"
     build(api, NO_PYTHON, _NO_PYTHON_FILE, {"busybox": busybox, "passwd": passwd})
+
+
+def import_base(api: APIClient, tree: Path) -> None:
+    """Make the image that all others are made from."""
+    repository, _, tag = BASE.rpartition(":")
+    with tree.open("rb") as content:
+        pieces = iter(lambda: content.read(1 << 20), b"")
+        said = api.import_image_from_stream(pieces, repository=repository)
+    api.tag(json.loads(said.splitlines()[-1])["status"], repository, tag)
 
 
 def build(api: APIClient, name: str, recipe: str, files: Mapping[str, bytes]) -> None:

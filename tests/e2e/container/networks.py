@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from tests.support.waiting import eventually
 
@@ -14,6 +15,10 @@ METADATA = "169.254.169.254"
 PRIVATE = ("10.1.2.3", "172.20.0.9", "192.168.7.7")
 UPLINK = "198.51.100.1"
 """This machine's own public address."""
+
+PUBLIC6 = "2001:db8:9::10"
+HOST6 = "fd30::1"
+"""This machine's address on the agents' bridge, once `ipv6_around` gave it one."""
 
 PORTS = (80, 4000)
 """Open on every address outside."""
@@ -28,7 +33,8 @@ def serve(listener):
         connection, _ = listener.accept()
         connection.sendall(b"hello")
         connection.close()
-listeners = [socket.create_server(("0.0.0.0", int(port)), backlog=64) for port in sys.argv[1:]]
+both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+listeners = [socket.create_server(("::", int(port)), backlog=64, **both) for port in sys.argv[1:]]
 for each in listeners:
     threading.Thread(target=serve, args=(each,)).start()
 print("open", flush=True)
@@ -53,6 +59,39 @@ def world() -> Iterator[None]:
         _run("ip", "route", "add", "default", "via", _ROUTER)
         undo.enter_context(_listening(PORTS, inside=_OUTSIDE))
         yield
+
+
+@contextmanager
+def ipv6_around(pid: int, bridge: str) -> Iterator[None]:
+    """Give a container what it has never had: IPv6, to this machine and through it to the world.
+
+    `pid` is any process of the container.
+    """
+    with ExitStack() as undo:
+        Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
+        for name in ("uplink0", bridge):
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("0")
+        _run("ip", "-6", "address", "add", f"{HOST6}/64", "dev", bridge, "nodad")
+        undo.callback(_run, "ip", "-6", "address", "del", f"{HOST6}/64", "dev", bridge)
+        _run("ip", "-6", "address", "add", "2001:db8:9::1/64", "dev", "uplink0", "nodad")
+        undo.callback(_run, "ip", "-6", "address", "del", "2001:db8:9::1/64", "dev", "uplink0")
+        _outside("ip", "-6", "address", "add", f"{PUBLIC6}/64", "dev", "inside0", "nodad")
+        undo.callback(_outside, "ip", "-6", "address", "del", f"{PUBLIC6}/64", "dev", "inside0")
+        _outside("ip", "-6", "route", "replace", "fd30::/64", "via", "2001:db8:9::1")
+        within(
+            pid,
+            "sh",
+            "-c",
+            "for i in all eth0; do echo 0 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done",
+        )
+        within(pid, "ip", "-6", "address", "add", "fd30::2/64", "dev", "eth0", "nodad")
+        within(pid, "ip", "-6", "route", "add", "default", "via", HOST6)
+        yield
+
+
+def within(pid: int, *command: str) -> str:
+    """Run a program of this machine in the network of a container."""
+    return _run("nsenter", f"--target={pid}", "--net", *command)
 
 
 @contextmanager

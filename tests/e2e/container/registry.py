@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bcrypt
 
 from kici_scaler.embedded.ports import free_port
 from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    # At run time it is the other way about: engines are told where the registries are.
+    from tests.e2e.container.engines import TestEngine
 
 USER, PASSWORD = "robot", "the-word"
 
@@ -42,6 +47,22 @@ class Registry:
         """How often somebody was told what the tag `1` of that repository is."""
         said = (self.folder / "log").read_text(errors="replace")
         return len(re.findall(rf'"(?:GET|HEAD) /v2/{name}/manifests/1 [^"]*" 200 ', said))
+
+
+def publish(
+    engine: TestEngine, shop: Registry, image: str, repository: str, *, keep: bool = False
+) -> str:
+    """Put an image into the registry under a name of its own, and off this machine."""
+    name = f"{shop.host}/{repository}"
+    api = engine.client(timeout=120)
+    api.tag(image, name, "1")
+    auth = {"username": USER, "password": PASSWORD}
+    said = list(api.push(name, "1", stream=True, decode=True, auth_config=auth))
+    assert not [each for each in said if "error" in each], said
+    if not keep:
+        api.remove_image(f"{name}:1")
+    api.close()
+    return f"{name}:1"
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import json
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,10 @@ from tests.e2e.container.networks import (
 )
 from tests.e2e.container.workshop import GATEWAY_PORT, Workshop, soon
 from tests.support.waiting import eventually
+from workers.container import spawn
 from workers.container.networks import NAME, local_addresses
+from workers.container.seen import Seen
+from workers.container.tools import own_container
 from workers.contract import SpawnOrder
 from workers.errors import NotDone
 from workers.network.access import Owner
@@ -309,6 +314,21 @@ def test_without_rules_there_is_no_agent(
     monkeypatch.setattr(Isolation, "let", refuse)
 
     with pytest.raises(NotDone, match="no rules today"):
+        workshop.open().spawn(workshop.order(), soon())
+
+    assert workshop.open().inventory(workshop.installation_id, soon()) == ()
+
+
+def test_a_container_whose_address_is_not_known_is_no_agent(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_address(*arguments: Any) -> Seen | None:
+        seen = own_container(*arguments)
+        return None if seen is None else replace(seen, addresses={})
+
+    monkeypatch.setattr(spawn, "own_container", without_address)
+
+    with pytest.raises(NotDone, match="has no address"):
         workshop.open().spawn(workshop.order(), soon())
 
     assert workshop.open().inventory(workshop.installation_id, soon()) == ()

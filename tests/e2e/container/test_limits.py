@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kici_scaler.domain.scalers import Amount
-from tests.e2e.container.workshop import Workshop, soon
+from tests.e2e.container.workshop import IDLE, Workshop, soon
 from tests.support.waiting import eventually
 from workers.container.plan import PIDS_LIMIT
 from workers.contract import ExitCause, ExitKind, SpawnOrder
@@ -35,6 +35,15 @@ os.rename("/harness/children.new", "/harness/children")
 time.sleep(60)
 '
 """
+
+_QUOTA = f"""
+cd /sys/fs/cgroup
+cat cpu.max > /harness/quota.new 2>/dev/null ||
+    cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us > /harness/quota.new
+mv /harness/quota.new /harness/quota
+{IDLE}
+"""
+"""By control groups of version 2, else of version 1."""
 
 
 def _ended(workshop: Workshop, order: SpawnOrder) -> ExitCause:
@@ -94,6 +103,14 @@ def test_a_fork_bomb_ends_at_the_limit_and_can_be_taken_away(workshop: Workshop)
 
     backend.destroy(workshop.ref(order), soon())
     assert backend.inventory(workshop.installation_id, soon()) == ()
+
+
+def test_processors_are_limited_by_the_kernel(workshop: Workshop) -> None:
+    workshop.open().spawn(workshop.order(_QUOTA, limits=Amount(cpu_millis=500)), soon())
+
+    quota, period = map(int, workshop.said("quota").split()[:2])
+
+    assert quota / period == 0.5
 
 
 def test_processors_beyond_the_machines_own_are_no_mistake(workshop: Workshop) -> None:

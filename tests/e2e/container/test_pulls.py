@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.container.harness import IMAGE
 from tests.e2e.container.images import AGENT
-from tests.e2e.container.registry import PASSWORD, USER, Registry, registry
+from tests.e2e.container.registry import PASSWORD, USER, Registry, publish, registry
 from tests.e2e.container.workshop import Workshop, soon
 from workers.contract import Deadline, LifecycleKind, RegistryCredentials, SpawnOrder
 from workers.errors import BackendError, NotDone, Permanent
@@ -33,17 +33,7 @@ def locked(tmp_path: Path) -> Iterator[Registry]:
 
 
 def _publish(workshop: Workshop, shop: Registry, image: str = IMAGE, *, keep: bool = False) -> str:
-    """Put an image into the registry under a name of its own, and off this machine."""
-    name = f"{shop.host}/{workshop.installation_id}"
-    api = workshop.engine.client(timeout=120)
-    api.tag(image, name, "1")
-    auth = {"username": USER, "password": PASSWORD}
-    said = list(api.push(name, "1", stream=True, decode=True, auth_config=auth))
-    assert not [each for each in said if "error" in each], said
-    if not keep:
-        api.remove_image(f"{name}:1")
-    api.close()
-    return f"{name}:1"
+    return publish(workshop.engine, shop, image, workshop.installation_id, keep=keep)
 
 
 def _provisioning(workshop: Workshop) -> list[str]:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from kici_scaler.embedded.ports import free_port
+from tests.e2e.container.engines import TestEngine
 from tests.e2e.container.harness import IMAGE
 from tests.e2e.container.images import NO_PYTHON
 from tests.e2e.container.workshop import IDLE, Workshop, soon
@@ -72,6 +74,24 @@ def test_what_ended_goes_and_what_runs_stays(workshop: Workshop) -> None:
     [left] = backend.inventory(workshop.installation_id, soon())
     assert (left.agent_id, left.running) == (running.agent_id, True)
     assert _reap(workshop) == {"skipped": False, "counts": {"pool": 0}, "total": 0}
+
+
+def test_what_another_installation_has_there_stays(
+    workshop: Workshop, engine: TestEngine, tmp_path: Path
+) -> None:
+    other = Workshop(engine, tmp_path / "other")
+    try:
+        theirs, backend = other.order("sleep 0.3"), other.open()
+        backend.spawn(theirs, soon())
+        eventually(lambda: backend.exit_cause(other.ref(theirs), soon()), 30)
+
+        answer = _reap(workshop, "--force")
+
+        assert answer["total"] == 0
+        [left] = backend.inventory(other.installation_id, soon())
+        assert (left.agent_id, left.running) == (theirs.agent_id, False)
+    finally:
+        other.close()
 
 
 def test_an_unused_volume_of_the_agent_goes_too(workshop: Workshop) -> None:

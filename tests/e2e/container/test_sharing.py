@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.container.engines import TestEngine
 from tests.e2e.container.harness import IMAGE
 from tests.e2e.container.workshop import Workshop, soon
-from workers.contract import ComputeRef, ExitKind
+from workers.contract import ComputeRef, ExitKind, Severity
 from workers.errors import PartlyListed, Permanent
 from workers.network.access import Owner
 from workers.network.isolation import Isolation
@@ -94,3 +94,32 @@ def test_a_runtime_that_does_not_answer_hides_no_other(workshop: Workshop) -> No
         backend.inventory(workshop.installation_id, soon())
 
     assert [each.agent_id for each in refusal.value.found] == [order.agent_id]
+
+
+_PING = """
+python3 -c '
+import socket
+with socket.socket(socket.AF_UNIX) as runtime:
+    runtime.connect("{path}")
+    runtime.sendall(b"GET /_ping HTTP/1.0\\r\\nHost: runtime\\r\\n\\r\\n")
+    said = runtime.recv(4096)
+open("/harness/said.new", "wb").write(said)
+'
+mv /harness/said.new /harness/said
+"""
+
+
+def test_whoever_is_given_the_runtimes_socket_has_the_runtime_and_a_warning_says_so(
+    workshop: Workshop,
+) -> None:
+    script = _PING.format(path=workshop.engine.socket)
+    workshop.open().spawn(workshop.order(script, containerSocket=True), soon())
+
+    assert " 200 OK" in workshop.said("said")
+    scaler = workshop.scaler(workshop.label_set(containerSocket=True))
+    warnings = [
+        each.message
+        for each in workshop.open().check([scaler], soon())
+        if each.severity is Severity.WARNING
+    ]
+    assert any("root on this machine" in each for each in warnings)
