@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import redis
 import structlog
@@ -37,6 +38,9 @@ DEBOUNCE_MILLIS = 250
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
+MOST_LOOKS = 1_000
+LOOKS_MILLIS = 60_000
+"""By then the sweep has asked again."""
 
 
 def short_lived_client(url: str) -> redis.Redis:
@@ -51,6 +55,11 @@ def sender(redis_url: str, role: str) -> Celery:
     app = Celery(f"kici-scaler-{role}", set_as_current=False)
     app.conf.update(celery_configuration(redis_url, f"kici-{role}"))
     return app
+
+
+def wanted_looks(task: str, queue: str) -> str:
+    """The set of agents that the look which waits in this queue should see to as well."""
+    return f"{KEY_PREFIX}look:{task}:{queue}"
 
 
 def mark_of(task: str, queue: str) -> str:
@@ -80,15 +89,36 @@ class CeleryHints:
             )
 
     def inspect(self, place: Place, agent_ids: Sequence[str]) -> None:
-        """Ask for a look at these agents' compute, in tasks of bounded size."""
+        """Ask for a look at these agents' compute; while a task waits, it is asked for more."""
         queue = destroy_queue(place.backend_type, place.machine_id)
+        task = task_names.inspect_task(place.backend_type)
         for start in range(0, len(agent_ids), BATCH_OF_IDS):
             batch = list(agent_ids[start : start + BATCH_OF_IDS])
-            self._send(
-                task_names.inspect_task(place.backend_type),
-                queue,
-                {"machine": place.machine_id, "agents": batch},
-            )
+            if not self._add_to_waiting(task, queue, batch):
+                self._send(task, queue, {"machine": place.machine_id, "agents": batch})
+
+    def waiting_looks(self, task: str, queue: str) -> list[str]:
+        """Take over the agents that came after the task that is being answered was sent."""
+        try:
+            found: Any = self.marks.spop(wanted_looks(task, queue), MOST_LOOKS)
+        except redis.RedisError as error:
+            log.info("more looks not read; the sweep repeats them", error=str(error))
+            return []
+        return [each.decode() if isinstance(each, bytes) else str(each) for each in found or ()]
+
+    def _add_to_waiting(self, task: str, queue: str, batch: Sequence[str]) -> bool:
+        """Whether a task waits already, or none can be sent."""
+        if self._is_muted():
+            return True
+        key = wanted_looks(task, queue)
+        try:
+            if self.marks.set(mark_of(task, queue), "1", nx=True, px=MARK_MILLIS):
+                return False
+            self.marks.sadd(key, *batch)
+            self.marks.pexpire(key, LOOKS_MILLIS)
+        except redis.RedisError as error:
+            self._mute(task, error)
+        return True
 
     def admit(self, *, soon: bool = False) -> None:
         """One admission pass; `soon` waits a moment for more freed capacity."""
