@@ -82,11 +82,11 @@ def _set_up_logging(**_: object) -> None:
 
 
 @signals.worker_ready.connect
-def _open_worker(**_: object) -> None:
+def _open_worker(sender: object = None, **_: object) -> None:
     """Celery only logs what a signal handler raises, so what cannot be mended ends here."""
     try:
         if process.worker_kind() != CONTROL_KIND:
-            process.open_host()
+            process.open_host(getattr(sender, "hostname", None))
             process.bookkeeper()
     except KiciError as error:
         log.critical("worker cannot serve", error=str(error), hint=error.hint)

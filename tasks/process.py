@@ -23,8 +23,11 @@ from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service.bookkeeper import Bookkeeper
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import DatabaseUnreachable, make_engine
+from tasks.own_queues import OwnQueues
+from workers.bare_metal import open_remote
 from workers.event.host import EventHost
 from workers.event.router import celery_publisher
+from workers.fleet.ports import FleetPorts
 from workers.host.host import BackendHost, HostOptions
 
 STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
@@ -78,6 +81,12 @@ def close() -> None:
         bookkeeper().__exit__()
 
 
+def waiting_looks(task: str, queue: str) -> list[str]:
+    """Agents to look at besides those that the task itself names."""
+    hints = runtime().hints
+    return hints.waiting_looks(task, queue) if isinstance(hints, CeleryHints) else []
+
+
 def clear_mark(task: str, queue: str) -> None:
     """Say that the hint waiting in a queue is being answered, before rows are read."""
     hints = runtime().hints
@@ -106,6 +115,7 @@ def host() -> BackendHost | EventHost:
     if backend_type is BackendType.EVENT and stand_in is None:
         return _event_host()
     serves = os.environ.get(SERVES_VARIABLE)
+    has_fleet = backend_type is BackendType.BARE_METAL and stand_in is None
     return BackendHost(
         runtime(),
         settings(),
@@ -113,8 +123,15 @@ def host() -> BackendHost | EventHost:
             backend_type,
             stand_ins={} if stand_in is None else {backend_type.value: stand_in},
             serves=None if not serves else tuple(part.strip() for part in serves.split(",")),
+            fleet=_fleet() if has_fleet else None,
         ),
     )
+
+
+def _fleet() -> FleetPorts | None:
+    """How machines are reached; none where this is no Celery worker that could be told of them."""
+    name = _name_of_worker()
+    return None if name is None else FleetPorts(open_remote, OwnQueues(sending_app(), name))
 
 
 def _event_host() -> EventHost:
@@ -122,12 +139,24 @@ def _event_host() -> EventHost:
     return EventHost(runtime(), its, celery_publisher(sending_app(), its.router_queue))
 
 
-def open_host() -> None:
+_names: list[str] = []
+
+
+def _name_of_worker() -> str | None:
+    return _names[0] if _names else None
+
+
+def open_host(worker: str | None = None) -> None:
     """Open this worker's host; while the database is away, go on trying.
+
+    Args:
+        worker: this worker's name among all Celery workers.
 
     Raises:
         KiciError: the backend cannot be used on this machine.
     """
+    if worker is not None:
+        _names[:] = [worker]
     while True:
         try:
             host().open()

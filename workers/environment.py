@@ -20,6 +20,11 @@ def forwarded(ambient: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
+def only_forwards(ambient: Mapping[str, str]) -> dict[str, str]:
+    """Of a worker's environment, nothing but what it passes on to agents."""
+    return {key: value for key, value in ambient.items() if key.startswith(_FORWARDED)}
+
+
 def without_own(ambient: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment without its own settings, which hold its secrets."""
     return {key: value for key, value in ambient.items() if not key.startswith(_OWN)}

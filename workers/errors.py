@@ -57,6 +57,21 @@ class Missing(Refused):
     """What was to be changed is not there."""
 
 
+class Unreachable(NotDone):
+    """The machine could not be reached at all, so nothing was done there.
+
+    It says nothing about the scaler whose agent was to run on it.
+    """
+
+    def again(self, seconds: float) -> Unreachable:
+        """The same, said before that many seconds have passed."""
+        return Unreachable(f"{self}; tried again in {seconds:.0f} s", hint=self.hint)
+
+
+class Untrusted(Unreachable):
+    """What answered in the machine's place could not prove to be it."""
+
+
 class PartlyListed(NotDone):
     """An inventory of several places lacks some of them.
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from kici_scaler.domain.demand import Demand
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
-from kici_scaler.domain.machines import MachineView, machines_for
+from kici_scaler.domain.machines import MachineView, capacities, machines_for
 from kici_scaler.domain.prespawned import Ready, Stock, Taken
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.resources import Need, Shape
@@ -51,14 +51,17 @@ class Situation:
     """Starts left to scalers that failed last and have to prove themselves first."""
     ageing: timedelta = timedelta(seconds=30)
     draining: bool = False
+    held_back: bool = False
+    """The database failed over, and nobody has said yet that things may go on."""
     ready: Sequence[Ready] = ()
     """Agents that were started ahead of demand and may be given a job at once."""
     static: Sequence[StaticAgent] = ()
     """Connected agents that no scaler made, free ones and others."""
 
-    def facts_of(self, machine_id: str | None) -> MachineFacts | None:
-        """What is known of a machine."""
-        return next((each.facts for each in self.machines if each.id == machine_id), None)
+    def facts_of(self, scaler: Scaler, machine_id: str | None) -> MachineFacts | None:
+        """What is known of a machine that runs agents of that scaler."""
+        found = (each for each in self.machines if each.id == machine_id and each.is_for(scaler))
+        return next((each.facts_for(scaler) for each in found), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,13 @@ class Unmet:
     """How many of them have waited past the ageing bound."""
 
 
+HELD_BACK = (
+    "the database failed over to another server or timeline: no new agents until"
+    " `kici-scaler resume`"
+)
+"""What is told while what rows say may be older than what exists."""
+
+
 def backoff_restraint(scaler: str, seconds_left: float, streak: int, limit: int) -> Restraint:
     """What a request is told while a scaler recovers from failures."""
     seconds = math.ceil(seconds_left)
@@ -148,10 +158,13 @@ class Deciding:
     @cached_property
     def ledger(self) -> Ledger:
         """What is held against every cap, and given out by this decision."""
-        return Ledger(self._is.table.cluster, self._is.held)
+        cluster = self._is.table.cluster
+        return Ledger(cluster, self._is.held, capacities(cluster, self._is.machines))
 
     def decide(self, requests: Iterable[Waiting]) -> list[Decision]:
         """One decision for each request, in the order given."""
+        if self._is.held_back:
+            return [Refuse(each, WaitCode.PAUSED, HELD_BACK) for each in requests]
         if self._is.draining:
             reason = "the cluster is draining: no new agents until `kici-scaler drain off`"
             return [Refuse(each, WaitCode.DRAINING, reason) for each in requests]

@@ -59,6 +59,7 @@ class Whose(StrEnum):
     CLUSTER = "globalResourceCap"
     SCALER = "resourceCap of scaler `{}`"
     POOL = "pool `{}`"
+    MACHINE = "capacity"
 
 
 class Limit:
@@ -126,6 +127,8 @@ class Limit:
         """Whether what is held there counts against this cap."""
         if self._whose is Whose.CLUSTER:
             return True
+        if self._whose is Whose.MACHINE:
+            return held.machine_id == self._machine_id
         name = held.scaler if self._whose is Whose.SCALER else held.pool
         return name == self._name and held.machine_id == self._machine_id
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kici_scaler.domain.labels import MachineFacts
-from kici_scaler.domain.scalers import BackendType, Scaler
+from kici_scaler.domain.scalers import UNCAPPED, BackendType, Cap, Cluster, Scaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,28 @@ class MachineView:
     """Why it takes nothing that counts against a machine pool, or None."""
     degraded: Mapping[str, str] = field(default_factory=dict)
     """Why it cannot run certain scalers, by their names."""
+    is_remote: bool = False
+    """Whether it is a machine of a fleet, and not a worker's own host."""
+    capacity: Cap = UNCAPPED
+    """What it says of itself, where that bounds what may be reserved on it."""
 
     def is_for(self, scaler: Scaler) -> bool:
-        """Whether its worker starts agents of that scaler at all."""
-        return self.backend_type is scaler.type and (
-            self.serves is None or scaler.name in self.serves
-        )
+        """Whether its worker starts agents of that scaler at all.
+
+        A scaler with a fleet runs on the machines it lists and nowhere else.
+        """
+        if self.backend_type is not scaler.type or self.is_remote != bool(scaler.machines):
+            return False
+        if self.is_remote and scaler.machine(self.id) is None:
+            return False
+        return self.serves is None or scaler.name in self.serves
+
+    def facts_for(self, scaler: Scaler) -> MachineFacts | None:
+        """What it is for that scaler's agents: its platform, and the labels declared for it."""
+        listed = scaler.machine(self.id) if self.is_remote else None
+        if self.facts is None or listed is None:
+            return self.facts
+        return replace(self.facts, labels=self.facts.labels | listed.labels)
 
     def obstacle_for(self, scaler: Scaler) -> str | None:
         """Why it takes no agent of that scaler now, or None."""
@@ -48,7 +64,7 @@ def machines_for(
     Args:
         facts: the kinds of machines that will do; empty where any does.
     """
-    mine = [each for each in machines if each.is_for(scaler) and (not facts or each.facts in facts)]
+    mine = [each for each in machines if each.is_for(scaler) and _is_of(each, scaler, facts)]
     if not mine:
         return (), (
             f"no machine serves scaler `{scaler.name}`: start a worker with"
@@ -58,3 +74,28 @@ def machines_for(
     able = tuple(sorted(name for name, obstacle in obstacles.items() if obstacle is None))
     told = "; ".join(f"machine `{name}` {why}" for name, why in sorted(obstacles.items()) if why)
     return able, f"scaler `{scaler.name}`: {told}"
+
+
+def _is_of(machine: MachineView, scaler: Scaler, facts: Collection[MachineFacts]) -> bool:
+    return not facts or machine.facts_for(scaler) in facts
+
+
+def capacities(cluster: Cluster, machines: Sequence[MachineView]) -> dict[str, Cap]:
+    """What may be reserved on each machine of a fleet, by all scalers that list it together.
+
+    Of several declarations the smaller one counts; where there is none, what it says of itself.
+    """
+    found: dict[str, Cap] = {}
+    for machine in machines:
+        if machine.is_remote:
+            listed = (scaler.machine(machine.id) for scaler in cluster.scalers)
+            declared = [each.capacity for each in listed if each is not None]
+            found[machine.id] = Cap(
+                _least([each.cpu_millis for each in declared], machine.capacity.cpu_millis),
+                _least([each.memory_bytes for each in declared], machine.capacity.memory_bytes),
+            )
+    return found
+
+
+def _least(declared: Sequence[int | None], otherwise: int | None) -> int | None:
+    return min((each for each in declared if each is not None), default=otherwise)

@@ -137,6 +137,20 @@ class LabelSet:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetMachine:
+    """A machine reached by SSH that a scaler lists, as decisions see it.
+
+    `labels` are canonical; `max_agents` bounds that scaler's agents on it; a side of
+    `capacity` that is None is what the machine says of itself.
+    """
+
+    name: str
+    labels: frozenset[str] = frozenset()
+    max_agents: int | None = None
+    capacity: Cap = UNCAPPED
+
+
+@dataclass(frozen=True, slots=True)
 class Scaler:
     """One entry of the scaler file."""
 
@@ -154,6 +168,12 @@ class Scaler:
     claim_ttl_seconds: int = 300
     agent_token_ttl_seconds: int = 600
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    machines: tuple[FleetMachine, ...] = ()
+    """Where its agents run, over SSH; empty: on the workers' own hosts (or nowhere, `event`)."""
+
+    def machine(self, name: str) -> FleetMachine | None:
+        """The machine of that name in its fleet, or None."""
+        return next((each for each in self.machines if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kici_scaler.domain.limits import Held, Limit, Tally, Whose
 from kici_scaler.domain.resources import Need
-from kici_scaler.domain.scalers import UNCAPPED, Cluster, Scaler
+from kici_scaler.domain.scalers import UNCAPPED, Cap, Cluster, Scaler
 
 
 @dataclass(slots=True, eq=False)
@@ -35,14 +35,23 @@ class Ledger:
     """Usage during one decision: what rows hold, plus what this decision has given out.
 
     Scalers of local backends are counted per machine, those of `event` for the cluster
-    (under machine None); everything is counted for the cluster besides.
+    (under machine None); everything is counted for the cluster besides. `capacities` bound
+    what all scalers together hold on a machine.
     """
 
-    def __init__(self, cluster: Cluster, held: Iterable[Held]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        held: Iterable[Held],
+        capacities: Mapping[str, Cap] | None = None,
+    ) -> None:
+        self._capacities = capacities or {}
+        self._machines: dict[str | None, Tally] = {name: Tally() for name in self._capacities}
         self._pool_caps = {pool.name: pool.cap for pool in cluster.machine_pools}
         self._scalers: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
         self._pools: defaultdict[tuple[str, str | None], Tally] = defaultdict(Tally)
         self._pool_limits: dict[tuple[str, str], Limit] = {}
+        self._machine_limits: dict[str, Limit] = {}
         self._rooms: dict[tuple[str, str | None], Room] = {}
         self.agents_on: defaultdict[str | None, int] = defaultdict(int)
         self.cluster = Limit(
@@ -62,6 +71,8 @@ class Ledger:
         self.agents_on[held.machine_id] += held.count
         if held.pool is not None:
             self._pools[held.pool, held.machine_id].add(*amounts)
+        if held.machine_id in self._machines:
+            self._machines[held.machine_id].add(*amounts)
 
     def rooms(self, scaler: Scaler, machines: Sequence[str | None]) -> Rooms:
         """The places for the scaler's next agent on any of these machines."""
@@ -84,16 +95,33 @@ class Ledger:
         self.agents_on[room.machine_id] += 1
 
     def _limits(self, scaler: Scaler, machine_id: str | None) -> Iterable[Limit]:
+        listed = None if machine_id is None else scaler.machine(machine_id)
+        most = scaler.max_agents
+        if listed is not None and listed.max_agents is not None:
+            most = min(most, listed.max_agents)
         yield Limit(
             self._scalers[scaler.name, machine_id],
             scaler.resource_cap,
             Whose.SCALER,
             scaler.name,
             machine_id,
-            most=scaler.max_agents,
+            most=most,
         )
+        if machine_id is not None and listed is not None and machine_id in self._capacities:
+            yield self._machine_limit(machine_id)
         if scaler.machine_pool is not None and machine_id is not None:
             yield self._pool_limit(scaler.machine_pool, machine_id)
+
+    def _machine_limit(self, machine_id: str) -> Limit:
+        found = self._machine_limits.get(machine_id)
+        if found is None:
+            found = self._machine_limits[machine_id] = Limit(
+                self._machines[machine_id],
+                self._capacities[machine_id],
+                Whose.MACHINE,
+                machine_id=machine_id,
+            )
+        return found
 
     def _pool_limit(self, pool: str, machine_id: str) -> Limit:
         found = self._pool_limits.get((pool, machine_id))

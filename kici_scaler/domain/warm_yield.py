@@ -7,14 +7,14 @@ is connected was given to it, and what still comes will be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kici_scaler.domain.admission import Admit, Unmet
 from kici_scaler.domain.limits import Held, Limit
 from kici_scaler.domain.prespawned import can_prespawned_serve
 from kici_scaler.domain.resources import Need
-from kici_scaler.domain.scalers import Cluster
+from kici_scaler.domain.scalers import Cap, Cluster
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.usage import Ledger, Room, Rooms
 from kici_scaler.domain.warm import IN_FLIGHT, Member
@@ -39,10 +39,14 @@ class Yielded:
 
 
 def ledger_once_ended(
-    cluster: Cluster, held: Iterable[Held], admitted: Iterable[Admit], ending: Iterable[Held]
+    cluster: Cluster,
+    held: Iterable[Held],
+    admitted: Iterable[Admit],
+    ending: Iterable[Held],
+    capacities: Mapping[str, Cap] | None = None,
 ) -> Ledger:
     """What will be held once everything that is ending now is gone."""
-    ledger = Ledger(cluster, held)
+    ledger = Ledger(cluster, held, capacities)
     for each in admitted:
         ledger.take(ledger.room(each.scaler, each.machine_id), each.shape.requests)
     for gone in ending:

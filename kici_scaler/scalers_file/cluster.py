@@ -16,6 +16,7 @@ from kici_scaler.domain.scalers import (
     BackendType,
     Cap,
     Cluster,
+    FleetMachine,
     LabelSet,
     MachinePool,
     OperatingSystem,
@@ -99,6 +100,19 @@ def _scaler(entry: ScalerEntry, written: Mapping[str, Any]) -> Scaler:
         claim_ttl_seconds=entry.claim_ttl_seconds,
         agent_token_ttl_seconds=entry.agent_token_ttl_seconds,
         options=_frozen({k: v for k, v in written.items() if k in _BACKEND_SCALER_KEYS}),
+        machines=_machines(entry) if "machines" in written else (),
+    )
+
+
+def _machines(entry: ScalerEntry) -> tuple[FleetMachine, ...]:
+    return tuple(
+        FleetMachine(
+            name=each.name or each.address,
+            labels=frozenset(each.labels),
+            max_agents=each.max_agents,
+            capacity=_cap(each.capacity),
+        )
+        for each in entry.machines or ()
     )
 
 

@@ -100,6 +100,9 @@ class MachineEntry(SshEntry):
     """The most agents on this machine, when fewer than the scaler's `maxAgents`."""
     capacity: CapEntry | None = None
     """What may be reserved on it; what the machine says of itself unless given."""
+    state_dir: Text | None = None
+    """Folder on the machine for agents, their output and the supervisor;
+    `~/.local/state/kici-scaler` unless given."""
 
 
 class TlsEntry(Strict):

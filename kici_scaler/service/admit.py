@@ -27,7 +27,7 @@ from kici_scaler.domain.admission import (
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import WaitCode, Waiting
-from kici_scaler.domain.scalers import BackendType, Cluster
+from kici_scaler.domain.scalers import BackendType, Cap, Cluster
 from kici_scaler.domain.static_agents import Offer
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import (
@@ -219,6 +219,7 @@ def situation_of(
         now=live.now,
         ageing=timedelta(seconds=windows.ageing_seconds),
         draining=live.draining,
+        held_back=live.held_back,
     )
 
 
@@ -231,7 +232,7 @@ def machines_seen(connection: Connection, windows: Windows) -> list[MachineView]
 def _machine_view(row: machine_rows.MachineRow) -> MachineView:
     obstacle = None
     if row.state != "up":
-        obstacle = f"is {row.state}"
+        obstacle = f"is {row.state}: {row.note}" if row.note else f"is {row.state}"
     elif not row.is_fresh:
         obstacle = "has not been heard of lately"
     return MachineView(
@@ -242,6 +243,8 @@ def _machine_view(row: machine_rows.MachineRow) -> MachineView:
         obstacle=obstacle,
         pool_obstacle="has its pool filled by another installation" if row.held_back else None,
         degraded=row.degraded,
+        is_remote=row.is_remote,
+        capacity=Cap(row.cpu_millis or None, row.memory_bytes or None),
     )
 
 
@@ -251,9 +254,12 @@ def _facts_by_scaler(
     """The kinds of machines each local scaler has, whatever their state."""
     found: dict[str, tuple[MachineFacts, ...]] = {}
     for scaler in cluster.scalers:
-        kinds = {view.facts for view in views if view.facts is not None and view.is_for(scaler)}
+        seen = (view.facts_for(scaler) for view in views if view.is_for(scaler))
+        kinds = {facts for facts in seen if facts is not None}
         if kinds:
-            found[scaler.name] = tuple(sorted(kinds, key=lambda each: (each.os, each.arch)))
+            found[scaler.name] = tuple(
+                sorted(kinds, key=lambda each: (each.os, each.arch, sorted(each.labels)))
+            )
     return found
 
 

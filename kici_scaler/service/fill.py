@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
+from kici_scaler.domain.machines import capacities
 from kici_scaler.domain.spawn import DestroyReason
 from kici_scaler.domain.warm import Muster, Pool
 from kici_scaler.domain.warm_plan import WHY, Cause, End, Fill, Plan, plan, trim
@@ -102,6 +103,8 @@ def _in_section(connection: Connection, owner: str) -> Filled:
     batch = queues.lock(connection, revision)
     moment = admit.moment_of(connection, owner, revision, batch.requests)
     decided = admit.decide_waiting(moment, batch) if batch.requests else Pass()
+    if moment.situation.held_back:
+        return Filled(decided, frozenset(), ())
     pools = warm_pools.pools(connection, revision, moment.situation)
     found = warm_pools.assembled(connection, revision, moment.situation, pools)
     made = plan(found, moment.deciding, _yields(moment, decided, found))
@@ -126,7 +129,11 @@ def _yields(moment: Moment, decided: Pass, found: Muster) -> list[Yielded]:
         return []
     ending_now = spawns.ending_usage(moment.connection)
     later = ledger_once_ended(
-        moment.revision.cluster, moment.situation.held, decided.admits, ending_now
+        moment.revision.cluster,
+        moment.situation.held,
+        decided.admits,
+        ending_now,
+        capacities(moment.revision.cluster, moment.situation.machines),
     )
     return yields(unmet, members, later)
 

@@ -34,12 +34,18 @@ class Duties:
 
 
 def duties(
-    runtime: Runtime, kind: BackendType, serves: Collection[str] | None, *, known: int
+    runtime: Runtime,
+    kind: BackendType,
+    serves: Collection[str] | None,
+    *,
+    known: int,
+    machine: str | None = None,
 ) -> Duties | None:
     """What the revision in force asks of a worker; None when that is the `known` one still.
 
     Args:
         serves: the scalers that this worker is limited to; None is all of its type.
+        machine: of a fleet, for what is asked of it; None for the worker's own host.
     """
     with transaction(runtime.engine) as connection:
         if (revision_rows.active_id(connection) or 0) == known:
@@ -53,7 +59,9 @@ def duties(
     def mine(scaler: Scaler | None) -> bool:
         if scaler is None or scaler.type is not kind:
             return False
-        return serves is None or scaler.name in serves
+        if machine is None:
+            return not scaler.machines and (serves is None or scaler.name in serves)
+        return scaler.machine(machine) is not None
 
     return Duties(
         revision.id,

@@ -85,7 +85,7 @@ class Reservations:
         return found
 
     def _drawn(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Blueprint:
-        its = offer(scaler, label_set, self.situation.facts_of(machine_id))
+        its = offer(scaler, label_set, self.situation.facts_of(scaler, machine_id))
         return Blueprint(
             scaler=scaler.name,
             backend_type=scaler.type.value,

@@ -216,6 +216,17 @@ def give_back(
     return bool(effects.requests_waiting or effects.ended)
 
 
+def return_unstarted(runtime: Runtime, order: StartOrder, *, why: str) -> bool:
+    """The machine could not be reached, so this attempt made nothing: as `give_back`.
+
+    After an earlier attempt something may exist, and the spawn ends the ordinary way.
+    """
+    with transaction(runtime.engine) as connection:
+        effects = undo(connection, order.row, order.windows, why=why)
+    ending.announce(runtime, effects)
+    return bool(effects.requests_waiting or effects.ended)
+
+
 def undo(connection: Connection, row: TakenStart, windows: Windows, *, why: str) -> ending.Effects:
     """Delete the row where nothing was made for it; else end it the ordinary way.
 

@@ -20,8 +20,9 @@ from kici_scaler.domain.resources import Need
 from kici_scaler.domain.routing import Wanted
 from kici_scaler.domain.scalers import Cluster, Scaler
 from kici_scaler.domain.spawn import ENDING, SpawnState
-from kici_scaler.service import admit, revisions
+from kici_scaler.service import admit, revisions, watch
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.service.watch import Watch
 from kici_scaler.store import census, machines, scaler_states, settings
 from kici_scaler.store.census import GatewayCount, SpawnCount
 from kici_scaler.store.engine import snapshot
@@ -110,6 +111,10 @@ class ClusterStatus:
     gateways: tuple[GatewayCount, ...]
     static_agents: Mapping[str, int] = field(default_factory=dict)
     """Connected agents that no scaler made, by what they do."""
+    held_back: bool = False
+    """The database failed over: nothing is admitted or reclaimed until a person says so."""
+    watch: Watch = field(default_factory=lambda: Watch(0.0, ""))
+    """Whether anybody watches over agents."""
 
 
 def read(runtime: Runtime) -> ClusterStatus:
@@ -139,6 +144,8 @@ def read(runtime: Runtime) -> ClusterStatus:
                 census.gateways(connection, fresh_seconds=windows.gateway_stale_seconds)
             ),
             static_agents=census.static_agents(connection),
+            held_back=live.held_back,
+            watch=watch.look(connection, windows),
         )
 
 
@@ -149,9 +156,14 @@ def can_serve(runtime: Runtime, wanted: Wanted) -> Explanation:
     left the configuration does not count.
     """
     with snapshot(runtime.engine) as connection:
-        situation = admit.situation_of(
-            connection, revisions.active(connection), settings.live(connection)
-        )
+        return explained(connection, wanted)
+
+
+def explained(connection: Connection, wanted: Wanted) -> Explanation:
+    """The same within a snapshot."""
+    situation = admit.situation_of(
+        connection, revisions.active(connection), settings.live(connection)
+    )
 
     def refuse(scaler: Scaler) -> str | None:
         restraint = situation.restraints.get(scaler.name)
@@ -201,7 +213,7 @@ def _restraint(situation: Situation, scaler: Scaler) -> str:
 def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
     facts = next(
         (
-            view.facts
+            view.facts_for(scaler)
             for view in situation.machines
             if view.facts is not None and view.is_for(scaler)
         ),

@@ -152,8 +152,9 @@ class _Kinds:
     def _routable(self, key: PoolKey, machine_id: str | None) -> frozenset[str]:
         found = self._offered.get((key, machine_id))
         if found is None:
-            facts = self._situation.facts_of(machine_id)
-            found = offer(*self._label_sets[key], facts).routable
+            scaler, label_set = self._label_sets[key]
+            facts = self._situation.facts_of(scaler, machine_id)
+            found = offer(scaler, label_set, facts).routable
             self._offered[key, machine_id] = found
         return found
 

@@ -46,10 +46,19 @@ class MachineRow:
     last_heartbeat: datetime
     degraded: Mapping[str, str] = field(default_factory=dict)
     """Scalers that cannot run there at the moment, and why."""
+    address: str | None = None
+    """Where a machine of a fleet is; None for a worker's own host."""
+    note: str | None = None
+    """Why its worker cannot reach it."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a machine of a fleet, and not a worker's own host."""
+        return self.address is not None
 
 
 def announce(connection: Connection, machine: Announcement) -> None:
-    """Insert or refresh a machine; an announcement brings an unreachable one back.
+    """Insert or refresh a worker's own host; an announcement brings an unreachable one back.
 
     A machine of another kind may serve what nothing served so far: those requests are
     undecided again.
@@ -69,7 +78,8 @@ def announce(connection: Connection, machine: Announcement) -> None:
                     boot_id = excluded.boot_id, os = excluded.os, arch = excluded.arch,
                     cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes,
                     serves = excluded.serves, last_heartbeat = clock_timestamp(),
-                    announced_at = clock_timestamp(),
+                    announced_at = clock_timestamp(), note = NULL, address = NULL, target = NULL,
+                    driver = NULL, driver_until = NULL,
                     state = CASE WHEN m.state = 'unreachable' THEN 'up' ELSE m.state END
             )
             UPDATE scale_requests SET routed_scaler = NULL
@@ -97,7 +107,7 @@ def heartbeat(connection: Connection, machine_id: str, backend_type: str) -> boo
     """Say that this machine's worker lives; False when the row is gone (announce again)."""
     result = connection.execute(
         sql("""
-            UPDATE machines SET last_heartbeat = clock_timestamp(),
+            UPDATE machines SET last_heartbeat = clock_timestamp(), note = NULL,
                 state = CASE WHEN state = 'unreachable' THEN 'up' ELSE state END
             WHERE machine_id = :id AND backend_type = :backend_type
         """),
@@ -114,7 +124,7 @@ def all_machines(connection: Connection, *, fresh_seconds: float) -> list[Machin
                    serves,
                    coalesce(not_before > clock_timestamp(), false) AS held_back,
                    last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
-                   last_heartbeat,
+                   last_heartbeat, address, note,
                    coalesce((SELECT jsonb_object_agg(d.scaler, d.reason) FROM machine_scalers d
                              WHERE d.machine_id = m.machine_id
                                AND d.backend_type = m.backend_type), '{}') AS degraded

@@ -45,6 +45,11 @@ class BareMetalHarness(Harness):
         self._program.write_text(f"#!{sys.executable} -S\n{_AGENT}")
         self._program.chmod(0o700)
 
+    @property
+    def root(self) -> Path:
+        """Where the supervisor keeps its records."""
+        return self.folder / "bare-metal"
+
     def ambient(self) -> dict[str, str]:
         return {"PATH": os.environ["PATH"]}
 
@@ -60,7 +65,7 @@ class BareMetalHarness(Harness):
         return sum(str(self._program) in _arguments(process) for process in marked)
 
     def end(self, agent_id: str) -> None:
-        door = self.folder / "bare-metal/agents" / agent_id / "state/door"
+        door = self.root / "agents" / agent_id / "state/door"
         eventually(door.is_fifo, why=f"{agent_id} did not come up")
         door.write_text("go")
         eventually(lambda: not self.living(agent_id), why=f"{agent_id} did not end")

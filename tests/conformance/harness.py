@@ -140,9 +140,10 @@ def soon() -> Deadline:
 def harnesses() -> dict[str, Callable[[Path], Harness]]:
     """Every harness that is known, by backend type."""
     from tests.conformance.bare_metal import BareMetalHarness
+    from tests.conformance.bare_metal_ssh import BareMetalSshHarness
     from tests.conformance.null import NullHarness
 
     own: dict[str, Callable[[Path], Harness]] = {
-        each.backend_type: each for each in (NullHarness, BareMetalHarness)
+        each.backend_type: each for each in (NullHarness, BareMetalHarness, BareMetalSshHarness)
     }
     return {**own, **{each.name: each.load() for each in entry_points(group=GROUP)}}

@@ -103,6 +103,19 @@ class Stopped(_Answer):
     found: bool
 
 
+class Hello(_Answer):
+    """To `hello`: a sign of life; `clock` in epoch seconds, names as Python's `sys` has them."""
+
+    boot_id: str
+    clock: float
+    hostname: str
+    system: str
+    machine: str
+    cpus: int
+    memory_bytes: int
+    free_bytes: int
+
+
 class Checked(_Answer):
     """To `check`; per executable why it cannot be run, and the cgroup version that can be used."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
-from kici_scaler.domain.scalers import LabelSet, Scaler
+from kici_scaler.domain.scalers import Scaler
 from workers.bare_metal import answers
-from workers.bare_metal.checks import findings_of
+from workers.bare_metal.checks import BUILTIN_AGENT, executables_of, findings_of, needs_agent
 from workers.bare_metal.host import Answer, Host, LocalHost
+from workers.bare_metal.ssh.host import SshHost
+from workers.bare_metal.ssh.link import Link
+from workers.bare_metal.ssh.target import Target
 from workers.contract import (
     CAPTURED_LINES,
     BackendContext,
@@ -24,11 +27,13 @@ from workers.contract import (
     SpawnOrder,
     failure_detail,
 )
-from workers.environment import agent_environment, label_set_environment, without_own
+from workers.environment import (
+    agent_environment,
+    label_set_environment,
+    only_forwards,
+    without_own,
+)
 from workers.errors import NotDone, NotOwner, OutcomeUnknown, Permanent
-
-BUILTIN_AGENT = "builtin:agent"
-"""A `binaryPath` that stands for the reference agent of this installation."""
 
 GRACE_SECONDS = 5.0
 """From TERM to KILL; the reference's number."""
@@ -45,10 +50,26 @@ def open_backend(context: BackendContext) -> BareMetalBackend:
     return BareMetalBackend(context, host)
 
 
+def open_remote(context: BackendContext, entry: Mapping[str, object]) -> BareMetalBackend:
+    """The backend on a machine reached by SSH; the worker's own environment stays here.
+
+    Args:
+        entry: the machine, as a `machines` entry of the scaler file describes it.
+    """
+    return on_link(context, Link(Target.parse(entry)))
+
+
+def on_link(context: BackendContext, link: Link) -> BareMetalBackend:
+    """The same, over connections that are there."""
+    forwards = only_forwards(context.ambient)
+    return BareMetalBackend(replace(context, ambient=forwards), SshHost(link))
+
+
 class BareMetalBackend:
     """Starts each agent through the supervisor of its machine.
 
-    Agents run with the rights of the worker's user: for trusted jobs only.
+    Agents run with the rights of the worker's user, or of the user that the worker logs in
+    as: for trusted jobs only.
     """
 
     def __init__(self, context: BackendContext, host: Host) -> None:
@@ -60,10 +81,23 @@ class BareMetalBackend:
         self._read("check", {"executables": []}, deadline)
 
     def check(self, scalers: Sequence[Scaler], deadline: Deadline) -> tuple[Finding, ...]:
-        wanted = {command_of(each)[0] for scaler in scalers for each in scaler.label_sets}
-        asked = {"executables": sorted(wanted - {""})}
+        asked = {"executables": sorted(executables_of(scalers, self._context.ambient))}
         checked = answers.Checked.model_validate(self._read("check", asked, deadline))
-        return findings_of(scalers, checked, self._context.ambient)
+        if any(needs_agent(each) for scaler in scalers for each in scaler.label_sets):
+            self._agent_command(deadline)
+        return findings_of(scalers, checked, self._context.ambient, is_here=self._host.is_here)
+
+    def hello(self, deadline: Deadline) -> answers.Hello:
+        """A sign of life of the machine, and what it is.
+
+        Raises:
+            NotDone: it gave none.
+        """
+        return answers.Hello.model_validate(self._read("hello", {}, deadline))
+
+    def close(self) -> None:
+        """Let go of connections; the next call opens them again."""
+        self._host.close()
 
     def spawn(self, order: SpawnOrder, deadline: Deadline) -> SpawnedCompute:
         try:
@@ -73,15 +107,16 @@ class BareMetalBackend:
             raise
 
     def _spawn(self, order: SpawnOrder, deadline: Deadline) -> SpawnedCompute:
-        command = command_of(order.label_set)
-        if command == [""]:
+        program = order.label_set.text("binaryPath")
+        if not program:
             raise Permanent(
                 f"label set {order.label_set.index} of `{order.scaler}` names no program",
                 hint="set `binaryPath` on the label set",
             )
         if not order.still_wanted():
             raise NotDone(f"{order.agent_id} is no longer wanted")
-        order.tell(LifecycleKind.PROVISIONING, f"starting {command[0]}")
+        order.tell(LifecycleKind.PROVISIONING, f"starting {program}")
+        command = self._agent_command(deadline) if program == BUILTIN_AGENT else [program]
         asked = self._start_content(order, command)
         started = answers.Started.model_validate(self._host.ask("start", asked, deadline))
         for warning in started.warnings:
@@ -145,18 +180,19 @@ class BareMetalBackend:
         cause = answers.Ended.model_validate(self._read("exit-cause", asked, deadline)).cause
         return cause.as_exit_cause() if cause else None
 
+    def _agent_command(self, deadline: Deadline) -> list[str]:
+        """Putting it there starts nothing: without an answer, nothing was done."""
+        try:
+            return self._host.agent_command(deadline)
+        except OutcomeUnknown as error:
+            raise NotDone(str(error)) from error
+
     def _read(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
         """Ask what changes nothing: without an answer, nothing was done."""
         try:
             return self._host.ask(command, content, deadline)
         except (OutcomeUnknown, NotOwner) as error:
             raise NotDone(str(error)) from error
-
-
-def command_of(label_set: LabelSet) -> list[str]:
-    """The program of a label set with its arguments; one empty text when it names none."""
-    path = label_set.text("binaryPath") or ""
-    return [sys.executable, "-m", "kici_scaler.agent"] if path == BUILTIN_AGENT else [path]
 
 
 def is_trusted(order: SpawnOrder) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from kici_scaler.domain.scalers import LabelSet, Scaler
@@ -10,17 +9,39 @@ from workers.bare_metal import answers
 from workers.contract import Finding, Severity
 from workers.environment import forwarded
 
+BUILTIN_AGENT = "builtin:agent"
+"""A `binaryPath` that stands for the reference agent of this installation."""
+
+SANDBOX = "bwrap"
+
 MINIMUM_FREE_BYTES = 256 << 20
 """Below this a machine is said to be short of disk; room for some dozens of agents' logs."""
 
 
+def needs_agent(label_set: LabelSet) -> bool:
+    """Whether its agents are the reference agent of this installation."""
+    return label_set.text("binaryPath") == BUILTIN_AGENT
+
+
+def executables_of(scalers: Sequence[Scaler], ambient: Mapping[str, str]) -> set[str]:
+    """The programs that the machine must have for these scalers."""
+    label_sets = [each for scaler in scalers for each in scaler.label_sets]
+    programs = {each.text("binaryPath") or "" for each in label_sets if not needs_agent(each)}
+    sandbox = {SANDBOX} if any(_wants_sandbox(each, ambient) for each in label_sets) else set()
+    return (programs - {""}) | sandbox
+
+
 def findings_of(
-    scalers: Sequence[Scaler], checked: answers.Checked, ambient: Mapping[str, str]
+    scalers: Sequence[Scaler],
+    checked: answers.Checked,
+    ambient: Mapping[str, str],
+    *,
+    is_here: bool = True,
 ) -> tuple[Finding, ...]:
     """Judge what the supervisor of the machine answered."""
     found = [*_of_machine(checked)]
     for scaler in scalers:
-        found += _of_scaler(scaler, checked)
+        found += _of_scaler(scaler, checked, is_here=is_here)
         for label_set in scaler.label_sets:
             subject = f"{scaler.name}, label set {label_set.index}"
             found += _of_label_set(subject, label_set, checked, ambient)
@@ -39,11 +60,14 @@ def _of_machine(checked: answers.Checked) -> Iterator[Finding]:
         )
 
 
-def _of_scaler(scaler: Scaler, checked: answers.Checked) -> Iterator[Finding]:
+def _of_scaler(scaler: Scaler, checked: answers.Checked, *, is_here: bool) -> Iterator[Finding]:
+    whose = "this host, with all rights of the worker's user"
+    if not is_here:
+        whose = "the machine, with all rights of the user that the worker logs in as"
     yield Finding(
         Severity.WARNING,
         scaler.name,
-        "agents run as processes of this host, with all rights of the worker's user",
+        f"agents run as processes of {whose}",
         "serve trusted jobs only, or let agents sandbox jobs with bubblewrap (KICI_SANDBOX=true)",
     )
     if scaler.options.get("enforceCgroups") is True and checked.cgroups is None:
@@ -77,11 +101,11 @@ def _of_label_set(
             "`networkPolicy` is not enforced for processes",
             "use a container or firecracker scaler for jobs that must be kept apart",
         )
-    if _wants_sandbox(label_set, ambient) and not shutil.which("bwrap", path=ambient.get("PATH")):
+    if _wants_sandbox(label_set, ambient) and checked.executables.get(SANDBOX):
         yield Finding(
             Severity.ERROR,
             subject,
-            "KICI_SANDBOX is `true` and there is no `bwrap` on the path",
+            f"KICI_SANDBOX is `true` and there is no `{SANDBOX}` on the path",
             "install bubblewrap",
         )
 

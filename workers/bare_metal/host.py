@@ -15,7 +15,7 @@ from workers.bare_metal.supervisor.order import ALLOWED
 from workers.contract import Deadline
 from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown, Permanent
 
-_MARGIN_SECONDS = 1.0
+ANSWER_MARGIN_SECONDS = 1.0
 """How much earlier than its caller a supervisor gives up, so that its answer arrives."""
 
 _ERRORS: Mapping[str, type[BackendError]] = {
@@ -30,6 +30,10 @@ _ERRORS: Mapping[str, type[BackendError]] = {
 class Host(Protocol):
     """A machine whose supervisor can be asked."""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is the worker's own host."""
+
     def ask(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
         """The supervisor's answer.
 
@@ -37,6 +41,16 @@ class Host(Protocol):
             BackendError: what the supervisor's refusal means.
             OutcomeUnknown: no answer came.
         """
+
+    def agent_command(self, deadline: Deadline) -> list[str]:
+        """What runs the reference agent of this installation there.
+
+        Raises:
+            BackendError: it could not be put there.
+        """
+
+    def close(self) -> None:
+        """Let go of what is held open; it can be asked again."""
 
 
 Answer = Mapping[str, Any]
@@ -51,7 +65,7 @@ class LocalHost:
         self._environment = {key: ambient[key] for key in ALLOWED if key in ambient}
 
     def ask(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
-        seconds = max(0.0, deadline.remaining - _MARGIN_SECONDS)
+        seconds = max(0.0, deadline.remaining - ANSWER_MARGIN_SECONDS)
         text = json.dumps({**content, "deadline_seconds": seconds})
         try:
             done = subprocess.run(
@@ -73,6 +87,18 @@ class LocalHost:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise OutcomeUnknown(f"the supervisor's `{command}` failed: {last}")
         return interpret(command, done.stdout)
+
+    @property
+    def is_here(self) -> bool:
+        """Always."""
+        return True
+
+    def agent_command(self, _deadline: Deadline) -> list[str]:
+        """The one that is installed beside this worker."""
+        return [sys.executable, "-m", "kici_scaler.agent"]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def _command_line(self, command: str) -> list[str]:
         program = packed().install(self._folder)

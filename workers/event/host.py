@@ -77,6 +77,10 @@ class EventHost:
         self.starts.prime()
         self.destroys.prime()
 
+    def site(self, _machine_id: str | None) -> EventHost:
+        """Provisions have no machine; this is where all their steps are done."""
+        return self
+
     def inspect(self, agent_ids: Sequence[str]) -> int:
         """No machine of a provision can be looked at from here."""
         return 0

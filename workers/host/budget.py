@@ -25,13 +25,14 @@ class Budget:
     """This machine's ledger, as the steps of one backend type use it."""
 
     runtime: Runtime
-    ledger: MachineLedger
+    ledger: MachineLedger | None
+    """None where no other installation's use can be known: on machines reached from afar."""
     kind: str
 
     def reserve(self, order: StartOrder) -> bool:
         """Take the share of a start; when there is none, give its reservation back."""
         row = order.row
-        if row.pool is None or order.pool_cap is None:
+        if row.pool is None or order.pool_cap is None or self.ledger is None:
             return True
         need = Need(row.cpu_millis, row.memory_bytes)
         try:
@@ -53,17 +54,19 @@ class Budget:
 
     def name_compute(self, order: StartOrder, ref: Mapping[str, str]) -> None:
         """Say what the share stands for."""
-        if order.row.pool is not None:
+        ledger = self.ledger
+        if order.row.pool is not None and ledger is not None:
             compute = {**ref, "pid_namespace": pid_namespace()}
             self._quietly(
                 order.row.pool,
-                lambda pool: self.ledger.name_compute(pool, order.row.agent_id, compute),
+                lambda pool: ledger.name_compute(pool, order.row.agent_id, compute),
             )
 
     def release(self, pool: str | None, agent_id: str) -> None:
         """Give a share back once its compute is gone; one that stays is seen to be gone later."""
-        if pool is not None:
-            self._quietly(pool, lambda name: self.ledger.release(name, agent_id))
+        ledger = self.ledger
+        if pool is not None and ledger is not None:
+            self._quietly(pool, lambda name: ledger.release(name, agent_id))
 
     def _quietly(self, pool: str, change: _Change) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,22 +13,14 @@ import structlog
 from config.settings import Settings
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.errors import KiciError
-from kici_scaler.service import destroy, inspect, machine_life, start
-from kici_scaler.service.destroy import DestroyOrder
-from kici_scaler.service.inspect import InspectOrder
+from kici_scaler.service import machine_life, start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.service.start import StartOrder
 from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.machines import Announcement
 from workers.contract import Backend, BackendContext
-from workers.host.budget import Budget
-from workers.host.inspecting import Inspector
-from workers.host.preparing import Preparer
-from workers.host.pump import Pump
-from workers.host.removing import Remover
-from workers.host.starting import Starter
-from workers.host.stocktaking import Stocktaker
-from workers.host.unsealing import Unsealer
+from workers.fleet.fleet import Fleet
+from workers.fleet.ports import FleetPorts
+from workers.host.site import Plot, Site
 from workers.ledger import MachineLedger, ledger_directory
 from workers.machine import Machine, local_machine
 from workers.registry import open_backend
@@ -37,8 +29,6 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
 STOCK_SECONDS = 60.0
-START_SLOTS = 32
-DESTROY_SLOTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,47 +42,38 @@ class HostOptions:
     backend_type: BackendType
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     serves: tuple[str, ...] | None = None
+    fleet: FleetPorts | None = None
+    """How machines that the configuration lists are reached; None drives none."""
 
 
 class BackendHost:
-    """Runs the steps of one backend type on this worker's machine."""
+    """Runs the steps of one backend type on this worker's machine, and on those it reaches."""
 
     def __init__(self, runtime: Runtime, settings: Settings, options: HostOptions) -> None:
         self._runtime = runtime
         self._options = options
         self._machine = local_machine(settings.machine_id)
         kind = options.backend_type
-        self.backend: Backend = open_backend(
-            kind.value,
-            BackendContext(
-                installation_id=settings.installation_id,
-                machine=self._machine,
-                state_dir=settings.state_dir,
-                ambient=MappingProxyType(dict(os.environ)),
-            ),
-            options.stand_ins,
+        context = BackendContext(
+            installation_id=settings.installation_id,
+            machine=self._machine,
+            state_dir=settings.state_dir,
+            ambient=MappingProxyType(dict(os.environ)),
         )
-        place = self._machine.id if kind.is_local else None
+        self.backend: Backend = open_backend(kind.value, context, options.stand_ins)
         ledger = MachineLedger(
             ledger_directory(os.environ), settings.installation_id, self._machine.boot_id
         )
-        budget = Budget(runtime, ledger, kind.value)
-        self.starts: Pump[StartOrder] = Pump(
-            "start",
-            START_SLOTS,
-            lambda most: start.take(runtime, backend_type=kind, machine_id=place, most=most),
-            self._starter(settings, budget),
+        place = self._machine.id if kind.is_local else None
+        self._site = Site(
+            runtime, settings, self.backend, Plot(kind, place, options.serves, ledger)
         )
-        self.destroys: Pump[DestroyOrder] = Pump(
-            "destroy",
-            DESTROY_SLOTS,
-            lambda most: destroy.take(runtime, backend_type=kind, machine_id=place, most=most),
-            Remover(runtime, self.backend, settings.installation_id, budget),
-        )
-        self._inspector = Inspector(runtime, self.backend, settings.installation_id)
-        self._preparer = Preparer(runtime, self.backend, kind, options.serves)
-        self._stocktaker = Stocktaker(
-            runtime, self.backend, settings.installation_id, kind.value, place, self.inspect
+        self.starts, self.destroys = self._site.starts, self._site.destroys
+        self._preparer, self._stocktaker = self._site.preparer, self._site.take_stock
+        self._fleet = (
+            None
+            if options.fleet is None
+            else Fleet(runtime, settings, context, options.fleet, options.serves)
         )
         self._announcement = _announcement(self._machine, options) if kind.is_local else None
         self._stopped = threading.Event()
@@ -100,16 +81,6 @@ class BackendHost:
             threading.Thread(target=self._beat_until_stopped, name="beat", daemon=True),
             threading.Thread(target=self._take_stock_until_stopped, name="stock", daemon=True),
             threading.Thread(target=self._prepare_until_stopped, name="prepare", daemon=True),
-        )
-
-    def _starter(self, settings: Settings, budget: Budget) -> Starter:
-        return Starter(
-            self._runtime,
-            self.backend,
-            settings.installation_id,
-            settings.agent_url,
-            budget,
-            Unsealer(settings.seal_keys_path),
         )
 
     def open(self) -> None:
@@ -123,25 +94,21 @@ class BackendHost:
             machine_life.announce(self._runtime, self._announcement, self._preparer.degraded)
         for thread in self._regular:
             thread.start()
-        self.starts.prime()
-        self.destroys.prime()
+        self._site.prime()
+        if self._fleet is not None:
+            self._fleet.open()
 
-    def inspect(self, agent_ids: Sequence[str]) -> int:
-        """Look at compute whose agents nobody sees; returns how many had ended."""
-        orders = inspect.to_inspect(self._runtime, agent_ids)
-        return sum(self._look_at(order) for order in orders)
-
-    def _look_at(self, order: InspectOrder) -> bool:
-        try:
-            return self._inspector(order)
-        except Exception:  # one that cannot be looked at must not hide the others
-            log.exception("compute could not be looked at", agent_id=order.row.agent_id)
-            return False
+    def site(self, machine_id: str | None) -> Site | None:
+        """Where the steps of that machine are done; None when this worker does not drive it."""
+        if machine_id is None or machine_id == self._machine.id:
+            return self._site
+        return None if self._fleet is None else self._fleet.site(machine_id)
 
     def close(self) -> None:
         """Take nothing more; let what runs be applied. Agents are left alone."""
-        self.starts.close(wait=True)
-        self.destroys.close(wait=True)
+        if self._fleet is not None:
+            self._fleet.close()
+        self._site.close(wait=True)
         self._stopped.set()
 
     def _beat_until_stopped(self) -> None:
@@ -181,8 +148,7 @@ class BackendHost:
         return degraded
 
     def _beat(self) -> None:
-        tokens = [each.row.token for each in self.starts.running]
-        tokens += [each.row.token for each in self.destroys.running]
+        tokens = self._site.tokens
         if self._announcement is not None:
             machine_life.beat(
                 self._runtime,

@@ -33,6 +33,7 @@ class Preparer:
 
     Args:
         serves: the scalers that this worker is limited to; None is all of its type.
+        fleet_machine: the machine of a fleet that it prepares; None for the worker's own host.
         now: a clock for pauses, in seconds.
     """
 
@@ -40,6 +41,7 @@ class Preparer:
     backend: Backend
     kind: BackendType
     serves: Collection[str] | None = None
+    fleet_machine: str | None = None
     now: Callable[[], float] = time.monotonic
     degraded: Mapping[str, str] = field(default_factory=dict, init=False)
     """Why scalers in force cannot be run here, by name."""
@@ -69,7 +71,9 @@ class Preparer:
 
     def _news(self) -> Duties | None:
         known = self._ready_for.revision_id
-        return machine_life.duties(self.runtime, self.kind, self.serves, known=known)
+        return machine_life.duties(
+            self.runtime, self.kind, self.serves, known=known, machine=self.fleet_machine
+        )
 
     def _prepare(self, wanted: Duties) -> BackendError | None:
         """Fill in `degraded`; returns what preparing for all of them at once ran into."""

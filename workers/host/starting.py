@@ -28,7 +28,7 @@ from workers.contract import (
     failure_detail,
 )
 from workers.credentials import RegistryCredentials
-from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown
+from workers.errors import BackendError, NotDone, NotOwner, OutcomeUnknown, Unreachable
 from workers.forwarded import forwarded_environment
 from workers.host.budget import Budget
 from workers.host.persist import persist
@@ -69,6 +69,8 @@ class Starter:
             )
         except NotOwner:
             log.info("a newer lease owns this spawn", agent_id=order.row.agent_id)
+        except Unreachable as error:
+            self._give_back(order, error)
         except NotDone as error:
             if order.row.attempts < MOST_ATTEMPTS:
                 self._try_later(order, error)
@@ -160,6 +162,17 @@ class Starter:
             ),
             for_seconds=order.windows.lease_seconds,
         )
+
+    def _give_back(self, order: StartOrder, error: Unreachable) -> None:
+        """The machine is at fault, not the scaler: its job waits again, uncounted."""
+        log.warning("machine not reached", agent_id=order.row.agent_id, error=str(error))
+        why = storable(f"its machine could not be reached: {error}")
+        given_back = persist(
+            lambda: start.return_unstarted(self.runtime, order, why=why),
+            for_seconds=order.windows.lease_seconds,
+        )
+        if given_back:
+            self.budget.release(order.row.pool, order.row.agent_id)
 
     def _try_later(self, order: StartOrder, error: KiciError) -> None:
         log.warning("start will be repeated", agent_id=order.row.agent_id, error=str(error))

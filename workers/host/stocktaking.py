@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -28,8 +28,11 @@ class Stock:
     """What one stocktaking found and did."""
 
     found: int = 0
+    """How many computes were there, ended ones too."""
     reclaimed: int = 0
     ended: int = 0
+    is_whole: bool = field(default=False, compare=False)
+    """Whether the machine could be listed in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Stocktaker:
             self.runtime, backend_type=self.backend_type, machine_id=self.machine_id
         )
         missing = [agent_id for agent_id in unseen if agent_id not in here]
-        return Stock(len(found), reclaimed, self.inspect(missing) if missing else 0)
+        ended = self.inspect(missing) if missing else 0
+        return Stock(len(found), reclaimed, ended, is_whole=True)
 
     def _reclaim_orphans(self, found: tuple[FoundCompute, ...]) -> int:
         orphans = inventory.without_row(self.runtime, [each.agent_id for each in found])

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "logs": reports.logs,
     "exit-cause": reports.exit_cause,
     "check": preflight.check,
+    "hello": preflight.hello,
 }
 
 

@@ -1,4 +1,4 @@
-"""`check`: what this machine can do, and what it lacks."""
+"""`hello` and `check`: what this machine is, what it can do, and what it lacks."""
 
 from __future__ import annotations
 
@@ -8,34 +8,47 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, files
+from . import cgroups, files, processes
 from .folder import Root
 from .refusal import Refused
 
 
-def check(root: Root, content: dict[str, Any], _give_up_at: float) -> dict[str, Any]:
-    """Facts about the machine, and for each of `executables` why it cannot be run, if so.
+def hello(root: Root, _content: dict[str, Any], _give_up_at: float) -> dict[str, Any]:
+    """A sign of life, cheap enough for every few seconds, and what this machine is.
 
     Raises:
-        Refused: `not-done`, when the root folder cannot be used or this is not Linux.
+        Refused: `not-done`, when this is not Linux.
     """
     if not Path("/proc/self/stat").exists():
         raise Refused("not-done", "agents as processes need Linux and /proc")
-    try:
-        disk = os.statvfs(str(files.make_private(root.path)))
-        _probe(root.path)
-    except OSError as error:
-        raise Refused("not-done", f"{root.path} cannot be written: {error}") from error
+    disk = os.statvfs(str(root.path))
     return {
-        "python": ".".join(map(str, sys.version_info[:3])),
+        "boot_id": processes.boot_id(),
+        "clock": time.time(),
         "hostname": os.uname().nodename,
         "system": sys.platform,
         "machine": os.uname().machine,
         "cpus": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "free_bytes": disk.f_bavail * disk.f_frsize,
+    }
+
+
+def check(root: Root, content: dict[str, Any], give_up_at: float) -> dict[str, Any]:
+    """Facts about the machine, and for each of `executables` why it cannot be run, if so.
+
+    Raises:
+        Refused: `not-done`, when the root folder cannot be used or this is not Linux.
+    """
+    facts = hello(root, content, give_up_at)
+    try:
+        _probe(files.make_private(root.path))
+    except OSError as error:
+        raise Refused("not-done", f"{root.path} cannot be written: {error}") from error
+    return {
+        **facts,
+        "python": ".".join(map(str, sys.version_info[:3])),
         "cgroups": _usable_cgroups(),
-        "clock": time.time(),
         "executables": {each: _fault(each) for each in content.get("executables", [])},
     }
 
