@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from itertools import pairwise
 from typing import Annotated, Any
@@ -10,9 +11,10 @@ from urllib.parse import quote
 import typer
 
 from kici_scaler.cli import access
+from kici_scaler.cli.failures import read_settings
 from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table, span
-from kici_scaler.errors import ExitCode
+from kici_scaler.errors import ExitCode, Unavailable
 
 _EXITS = {"pass": ExitCode.OK, "warn": ExitCode.OK, "fail": ExitCode.INVALID}
 
@@ -26,12 +28,12 @@ def register(app: typer.Typer) -> None:
 def diagnose(as_json: AsJson = False) -> None:
     """Say how the cluster does: scalers, sweep, machines, what could not be torn down.
 
-    Ends with 1 when anything fails, 2 when nothing can be said.
+    Ends with 1 when anything fails, 2 when nothing can be said. Without a gateway the rows are
+    read where `KICI_DATABASE_URL` names them, or from the instance that runs here.
 
     Example: kici-scaler diagnose --json
     """
-    with access.operator() as gateway:
-        answer = gateway.get("/v1/diagnosis")
+    answer = _asked()
     if as_json:
         print_json(answer)
     else:
@@ -41,6 +43,42 @@ def diagnose(as_json: AsJson = False) -> None:
             empty="nothing to say",
         )
     raise typer.Exit(_EXITS[answer["health"]])
+
+
+def _asked() -> Any:
+    """What a gateway says, or else the rows."""
+    from kici_scaler.client import Unanswered
+
+    try:
+        with access.operator() as gateway:
+            return gateway.get("/v1/diagnosis")
+    except (Unanswered, Unavailable) as error:
+        url = _database_url()
+        if not url:
+            raise
+        typer.echo(f"{error}; the rows say:", err=True)
+        return _read(url)
+
+
+def _database_url() -> str:
+    """Of the cluster that was asked; never of an instance here when another gateway is named."""
+    named = read_settings().database_url.get_secret_value()
+    profile = None if named or access.URL_VARIABLE in os.environ else access.local_instance()
+    return named if profile is None else profile.database_url.get_secret_value()
+
+
+def _read(url: str) -> Any:
+    from kici_scaler.gateway.routes_operator import DiagnosisView
+    from kici_scaler.service import diagnose as service
+    from kici_scaler.service.runtime import Runtime
+    from kici_scaler.store.engine import make_engine
+
+    engine = make_engine(url, application="diagnose", pool_size=1)
+    try:
+        rows = service.diagnosis(Runtime(engine, "diagnose"))
+    finally:
+        engine.dispose()
+    return DiagnosisView.of(rows).model_dump(mode="json", by_alias=True)
 
 
 def timeline(

@@ -21,6 +21,7 @@ from kici_scaler.cli import (
     reload,
     request,
     requests,
+    resume,
     roles,
     scalers,
     settings,
@@ -63,6 +64,7 @@ def options(
 up.register(app)
 roles.register(app)
 diagnose.register(app)
+resume.register(app)
 health.register(app)
 request.register(app)
 status.register(app)

@@ -82,6 +82,13 @@ def _headline(found: StatusView) -> Text:
         text.append(f"\nbesides   {counted}: agents that no scaler made")
     if found.draining:
         text.append("\nthe cluster drains: new demand is turned away", "bold magenta")
+    if found.held_back:
+        said = "\nthe database failed over: nothing is admitted until `kici-scaler resume`"
+        text.append(said, "bold red")
+    if found.unwatched_why:
+        lasted = span(found.unwatched_seconds)
+        said = f"\nnobody has watched over agents for {lasted}: {found.unwatched_why}"
+        text.append(said, "bold red")
     return text
 
 

@@ -195,6 +195,11 @@ class StatusView(Shape):
     gateways: list[GatewayView]
     static_agents: Mapping[str, int]
     """Connected agents that no scaler made: idle, offered, busy, stopping."""
+    held_back: bool = False
+    """The database failed over: nothing is admitted or reclaimed until `kici-scaler resume`."""
+    unwatched_seconds: float = 0.0
+    """How long nobody has watched over agents, while every deadline stands still; 0 otherwise."""
+    unwatched_why: str = ""
 
     @classmethod
     def of(cls, status: ClusterStatus) -> Self:
@@ -216,6 +221,9 @@ class StatusView(Shape):
             ],
             gateways=[GatewayView.of(each) for each in status.gateways],
             static_agents=status.static_agents,
+            held_back=status.held_back,
+            unwatched_seconds=status.watch.unwatched_seconds,
+            unwatched_why=status.watch.why,
         )
 
 
@@ -268,6 +276,6 @@ class CapacityView(Shape):
     def of(cls, status: ClusterStatus) -> Self:
         """From what was read."""
         room = max(0, status.cluster.global_max_agents - status.tally.active)
-        room = 0 if status.draining else room
+        room = 0 if status.draining or status.held_back else room
         rows = [CapacityRow.of(each, room) for each in status.scalers if not each.retiring]
         return cls(at=status.at, draining=status.draining, available=room, scalers=rows)

@@ -56,6 +56,19 @@ async def drain(body: DrainBody, gateway: TheGateway, caller: AsOperator) -> Dra
     return DrainView.of(await gateway.threads.http(status.read, gateway.runtime))
 
 
+class ResumeAnswer(Shape):
+    """Whether anything was held back until now."""
+
+    resumed: bool
+
+
+@router.post("/resume")
+async def resume(gateway: TheGateway, caller: AsOperator) -> ResumeAnswer:
+    """Let admission and reclaim go on after a failover of the database."""
+    lifted = await gateway.threads.http(operations.resume, gateway.runtime, actor=caller.actor)
+    return ResumeAnswer(resumed=lifted)
+
+
 class AuditEntry(Shape):
     """One thing that an operator did; `detail` differs by action."""
 

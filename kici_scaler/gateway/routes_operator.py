@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Path
 
-from kici_scaler.domain.diagnosis import Health, worst
+from kici_scaler.domain.diagnosis import Health, Row, worst
 from kici_scaler.gateway.access import AsOperator
 from kici_scaler.gateway.models import Shape
 from kici_scaler.gateway.wiring import TheGateway
@@ -32,6 +33,19 @@ class DiagnosisView(Shape):
     health: Health
     rows: list[DiagnosisRow]
 
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Self:
+        """From what was found."""
+        return cls(
+            health=worst(rows),
+            rows=[
+                DiagnosisRow(
+                    name=row.name, health=row.health, message=row.message, details=dict(row.details)
+                )
+                for row in rows
+            ],
+        )
+
 
 class ForgottenAnswer(Shape):
     """What was forgotten, and how many agents went with it."""
@@ -43,16 +57,7 @@ class ForgottenAnswer(Shape):
 @router.get("/diagnosis")
 async def diagnosis(gateway: TheGateway, _: AsOperator) -> DiagnosisView:
     """How the cluster does, from its rows."""
-    rows = await gateway.threads.http(diagnose.diagnosis, gateway.runtime)
-    return DiagnosisView(
-        health=worst(rows),
-        rows=[
-            DiagnosisRow(
-                name=row.name, health=row.health, message=row.message, details=dict(row.details)
-            )
-            for row in rows
-        ],
-    )
+    return DiagnosisView.of(await gateway.threads.http(diagnose.diagnosis, gateway.runtime))
 
 
 @router.post("/agents/{agent_id}/forget")

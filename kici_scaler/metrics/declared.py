@@ -115,6 +115,15 @@ REAP_BLOCKED = Metric(
     "kici_orch_scaler_reap_blocked", Kind.GAUGE, Carried.BY_ROWS,
     "1 while nobody is condemned, because agents could not be observed.",
 )  # fmt: skip
+UNWATCHED = Metric(
+    "kici_orch_unwatched_seconds", Kind.GAUGE, Carried.BY_ROWS,
+    "How long nobody has watched over agents, because no gateway lived or no sweep ran; every"
+    " deadline stands still meanwhile. 0 while they are watched.",
+)  # fmt: skip
+HELD_BACK = Metric(
+    "kici_orch_held_back", Kind.GAUGE, Carried.BY_ROWS,
+    "1 while admission and reclaim are held back because the database failed over.",
+)  # fmt: skip
 ABSENCE_BRAKE = Metric(
     "kici_orch_absence_brake_total", Kind.COUNTER, Carried.BY_TALLY,
     "Sweeps that condemned no agent of a scaler because too many were absent at once.",

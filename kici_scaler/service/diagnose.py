@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.diagnosis import WINDOW_SECONDS, Health, Row, ScalerFacts, diagnose
+from kici_scaler.domain.scalers import Scaler
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import revisions
+from kici_scaler.service import revisions, watch
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import due, failures, machines, scaler_states, settings, spawns
+from kici_scaler.service.watch import Watch
+from kici_scaler.store import (
+    due,
+    failovers,
+    failures,
+    machines,
+    scaler_states,
+    settings,
+    spawns,
+    static_agents,
+)
 from kici_scaler.store.engine import snapshot
+from kici_scaler.store.failovers import Standing
+from kici_scaler.store.machines import MachineRow
 
 LONGEST_OVERDUE = 60.0
 """Due rows that nobody looked at for so long mean that no control worker sweeps."""
@@ -35,16 +48,29 @@ def _scalers(connection: Connection) -> list[ScalerFacts]:
     for (scaler, _), held in spawns.counts_by_state(connection).items():
         counts[scaler] = counts.get(scaler, 0) + held
     states = scaler_states.all_states(connection)
-    cluster = revisions.active(connection).cluster
+    known = [(scaler, False) for scaler in revisions.active(connection).cluster.scalers]
+    known += [(scaler, True) for scaler in _retiring(connection, states)]
     return [
         ScalerFacts(
             name=scaler.name,
             backend_type=scaler.type.value,
             active_count=counts.get(scaler.name, 0),
-            trouble=_trouble(states.get(scaler.name)),
+            retiring=leaves,
+            trouble=None if leaves else _trouble(states.get(scaler.name)),
         )
-        for scaler in cluster.scalers
+        for scaler, leaves in known
     ]
+
+
+def _retiring(
+    connection: Connection, states: Mapping[str, scaler_states.ScalerStateRow]
+) -> Iterator[Scaler]:
+    """Scalers that left the configuration and still have agents, as they were in it last."""
+    for name, row in sorted(states.items()):
+        if row.standing is scaler_states.ScalerStanding.RETIRING and row.revision_id is not None:
+            scaler = revisions.by_id(connection, row.revision_id).cluster.scaler(name)
+            if scaler is not None:
+                yield scaler
 
 
 def _trouble(row: scaler_states.ScalerStateRow | None) -> str | None:
@@ -74,11 +100,65 @@ def _housekeeping(connection: Connection, windows: Windows) -> Iterator[Row]:
         f"{quarantined} agents could not be confirmed gone",
         {"count": quarantined},
     )
-    for row in machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds):
-        up = row.is_fresh and row.state == "up"
+    yield _watch(watch.look(connection, windows))
+    yield _database(failovers.standing(connection))
+    stuck = static_agents.not_stopping(connection)
+    if stuck:
         yield Row(
-            f"machine:{row.machine_id}/{row.backend_type}",
-            Health.PASS if up else Health.WARN,
-            row.state if row.is_fresh else "its worker has not been heard of lately",
-            {"state": row.state, "lastHeartbeat": row.last_heartbeat.isoformat()},
+            "static-agents",
+            Health.WARN,
+            f"{', '.join(stuck[:5])} does not stop a job that is not its own any more, and is"
+            " offered nothing: restart it",
+            {"count": len(stuck)},
         )
+    for row in machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds):
+        yield _machine(row)
+
+
+def _machine(row: MachineRow) -> Row:
+    """Whether a machine takes new agents, and of which scalers it cannot."""
+    up = row.is_fresh and row.state == "up"
+    cannot = "; ".join(f"cannot run `{name}`: {why}" for name, why in row.degraded.items())
+    said = row.state if row.is_fresh else "its worker has not been heard of lately"
+    return Row(
+        f"machine:{row.machine_id}/{row.backend_type}",
+        Health.PASS if up and not cannot else Health.WARN,
+        f"{said}; {cannot}" if cannot else said,
+        {
+            "state": row.state,
+            "lastHeartbeat": row.last_heartbeat.isoformat(),
+            "degraded": dict(row.degraded),
+        },
+    )
+
+
+def _watch(found: Watch) -> Row:
+    """Whether anybody watches over agents; without that no deadline runs."""
+    details = {"unwatchedSeconds": found.unwatched_seconds}
+    if not found.why:
+        return Row("watch", Health.PASS, "agents are watched over", details)
+    health = Health.FAIL if found.is_alarming else Health.WARN
+    message = (
+        f"nobody has watched over agents for {found.unwatched_seconds:.0f} s, so every deadline"
+        f" stands still; {found.why}"
+    )
+    return Row("watch", health, message, details)
+
+
+def _database(found: Standing) -> Row:
+    """Whether the rows can be believed: the server is the one it was."""
+    details = {"identity": found.identity, "heldBack": found.held}
+    if found.held:
+        since = "" if found.held_since is None else f" since {found.held_since.isoformat()}"
+        message = (
+            f"the database failed over; admission and reclaim are held back{since}: look at the"
+            " machines, then `kici-scaler resume`"
+        )
+        return Row("database", Health.FAIL, message, details)
+    if found.identity is None:
+        message = (
+            "a failover would not be noticed: the role may not call pg_control_system() or"
+            " pg_walfile_name()"
+        )
+        return Row("database", Health.WARN, message, details)
+    return Row("database", Health.PASS, "the server is the one it was", details)

@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 from kici_scaler.domain.scalers import BackendType
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.metrics import METRICS, Kind, Metric, declared
-from kici_scaler.service import status, warm_status
+from kici_scaler.service import status, warm_status, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.status import ClusterStatus
 from kici_scaler.service.warm_status import WarmStatus
-from kici_scaler.store import claims, counts, delivery_views, figures, settings, warm_books
+from kici_scaler.store import (
+    claims,
+    counts,
+    delivery_views,
+    failovers,
+    figures,
+    settings,
+    warm_books,
+)
 from kici_scaler.store.counts import CountRow
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.observation import LONGEST_GAP_SECONDS
@@ -90,6 +98,8 @@ def read(runtime: Runtime) -> Figures:
         found.put(declared.OLDEST_DUE, lookout.oldest_due_seconds)
         found.put(declared.REAP_BLOCKED, int(not lookout.watching))
         found.put(declared.UNSEEN_PROVISIONS, lookout.unseen_provisions)
+        found.put(declared.UNWATCHED, watch.look(connection, windows).unwatched_seconds)
+        found.put(declared.HELD_BACK, int(failovers.is_held(connection)))
         for kind, held in figures.deliveries_pending(connection).items():
             found.put(declared.DELIVERIES_PENDING, held, kind)
         found.put(declared.DELIVERIES_DEAD, delivery_views.dead_letters(connection))

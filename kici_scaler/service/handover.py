@@ -45,7 +45,8 @@ def carry_out(
     situation = admit.situation_of(connection, after, live)
     removed = plan.named(Bucket.REMOVED)
     # Whoever would be refused now keeps the place it was given before.
-    decided_anew = () if situation.draining else plan.redecided
+    closed = situation.draining or situation.held_back
+    decided_anew = () if closed else plan.redecided
     changed = [name for name in decided_anew if name not in situation.restraints]
     # Spawns are locked before the states of their scalers, here as everywhere.
     needless = retiring.lock_needless(connection, [*removed, *changed])

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import structlog
+
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import inspections
+from kici_scaler.store import failovers, inspections
 from kici_scaler.store.engine import transaction
+
+log = structlog.get_logger(__name__)
 
 RECLAIM_GRACE_SECONDS = 60.0
 """How old compute without a row must be before it is removed."""
 
 
 def without_row(runtime: Runtime, agent_ids: Iterable[str]) -> frozenset[str]:
-    """Of these agents, those that no row stands for.
+    """Of these agents, those that no row stands for; none after a failover of the database.
+
+    Their rows may be what the failover lost: until a person has looked, they are left alone.
 
     Raises:
         DatabaseUnreachable: nothing may be concluded.
@@ -27,7 +33,11 @@ def without_row(runtime: Runtime, agent_ids: Iterable[str]) -> frozenset[str]:
     if not wanted:
         return frozenset()
     with transaction(runtime.engine) as connection:
-        return frozenset(wanted) - inspections.known(connection, wanted)
+        orphans = frozenset(wanted) - inspections.known(connection, wanted)
+        if orphans and failovers.is_held(connection):
+            log.warning("compute without a row is left alone after a failover", count=len(orphans))
+            return frozenset()
+        return orphans
 
 
 def unseen_here(runtime: Runtime, *, backend_type: str, machine_id: str | None) -> Sequence[str]:

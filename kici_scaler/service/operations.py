@@ -8,7 +8,7 @@ from __future__ import annotations
 from kici_scaler.errors import NotFound
 from kici_scaler.service import ending
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import audit, machines, settings
+from kici_scaler.store import audit, failovers, machines, settings
 from kici_scaler.store.audit import AuditRow
 from kici_scaler.store.engine import transaction
 
@@ -27,6 +27,21 @@ def is_draining(runtime: Runtime) -> bool:
     """Whether new demand is turned away."""
     with transaction(runtime.engine) as connection:
         return settings.is_draining(connection)
+
+
+def resume(runtime: Runtime, *, actor: str) -> bool:
+    """Let admission and reclaim go on after a failover of the database; False: nothing was held.
+
+    From then on rows are believed again: compute that none stands for is removed.
+    """
+    with transaction(runtime.engine) as connection:
+        lifted = failovers.lift(connection)
+        if lifted:
+            audit.record(connection, actor, "resume", "cluster", {})
+    if lifted:
+        runtime.hints.admit()
+        runtime.hints.fill()
+    return lifted
 
 
 def audited(runtime: Runtime, limit: int) -> list[AuditRow]:

@@ -26,6 +26,7 @@ from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     agents,
     events,
+    failovers,
     gateways,
     outcomes,
     scaler_states,
@@ -78,6 +79,10 @@ def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refu
 
 
 def _unowned(connection: Connection, hello: Hello) -> Refused:
+    if failovers.is_held(connection):
+        return Refused(
+            Refusal.FOR_NOW, "the database failed over; whether a spawn is missing is not known yet"
+        )
     rearm.on_sign_of_life(connection, hello.agent_id)
     return Refused(
         Refusal.UNOWNED, f"no live spawn stands for {hello.agent_id}; it should end itself"

@@ -19,13 +19,14 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import deliver, ending, static_agents
+from kici_scaler.service import deliver, ending, static_agents, watch
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     claims,
     duties,
     endings,
+    failovers,
     gateways,
     machines,
     observation,
@@ -40,9 +41,10 @@ from kici_scaler.store.observation import LONGEST_GAP_SECONDS, Observation
 
 log = structlog.get_logger(__name__)
 
-DUTY = "sweep"
+DUTY = watch.SWEEP
 INTERVAL_SECONDS = 1.0
 BATCH = 500
+RESUME = "look at the machines, then `kici-scaler resume`"
 _STEPS = {Look.START: Step.START, Look.DESTROY: Step.DESTROY}
 
 
@@ -67,6 +69,8 @@ def sweep(runtime: Runtime) -> Swept:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
             return Swept(owned_tick=False)
         windows = settings.windows(connection)
+        if failovers.note(connection):
+            log.error("the database failed over; admission and reclaim are held back", hint=RESUME)
         if gap is not None and gap <= windows.gateway_stale_seconds:
             gateways.declare_dead(connection, stale_seconds=windows.gateway_stale_seconds)
         gateways.forsake(connection)
@@ -117,6 +121,8 @@ def _pick(connection: Connection, windows: Windows) -> list[DueRow]:
 def _observe(connection: Connection, gap: float | None, windows: Windows) -> Observation:
     """Whether what is unseen could have been seen; an unwatched time moves every clock."""
     fresh = gateways.any_fresh(connection, fresh_seconds=windows.gateway_stale_seconds)
+    if not fresh:
+        watch.alarm(connection, windows)
     unbroken = gap is None or gap <= LONGEST_GAP_SECONDS
     seen = observation.note(
         connection,

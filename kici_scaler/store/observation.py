@@ -71,6 +71,21 @@ def is_watching(connection: Connection) -> bool:
     return bool(row.scalar_one())
 
 
+def unwatched_seconds(connection: Connection) -> float:
+    """How long ago agents were last watched; since the first sweep or gateway when never.
+
+    0 where nobody has begun to: an empty house has nothing to watch.
+    """
+    value = connection.execute(
+        sql("""
+            SELECT extract(epoch FROM clock_timestamp() - coalesce(
+                (SELECT watched_at FROM observation),
+                least((SELECT min(ticked_at) FROM duties), (SELECT min(started_at) FROM gateways))))
+        """)
+    ).scalar_one()
+    return 0.0 if value is None else max(0.0, float(value))
+
+
 def shift_clocks(connection: Connection, seconds: float) -> int:
     """Move every running deadline and absence clock by an unwatched time; returns how many.
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from kici_scaler.domain.windows import Windows, spawn_timeout
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.failovers import HELD
 
 CLUSTER = ""
 
@@ -20,17 +21,19 @@ class Live:
     """Every setting that decisions need, and the moment they were read, by the database's clock.
 
     `spawn_timeouts` are those of organisations that have their own, in seconds; `draining` turns
-    new demand away while running agents finish.
+    new demand away while running agents finish; `held_back` is after a failover of the database,
+    until a person lets it go on.
     """
 
     windows: Windows
     spawn_timeouts: Mapping[str, float]
     draining: bool
     now: datetime
+    held_back: bool = False
 
 
-_LIVE = sql("""
-    SELECT clock_timestamp() AS now,
+_LIVE = sql(f"""
+    SELECT clock_timestamp() AS now, {HELD} AS held_back,
            jsonb_object_agg(key, value) FILTER (WHERE scope = '') AS of_cluster,
            jsonb_object_agg(scope, value)
                FILTER (WHERE scope <> '' AND key = 'spawn_timeout_seconds') AS timeouts
@@ -47,6 +50,7 @@ def live(connection: Connection) -> Live:
         spawn_timeouts=_within_bounds(row.timeouts or {}),
         draining=of_cluster.get("draining") is True,
         now=row.now,
+        held_back=row.held_back,
     )
 
 

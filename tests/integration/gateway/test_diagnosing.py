@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from kici_scaler.agent.protocol import JobFinishedAck
 from kici_scaler.cli.main import app
 from kici_scaler.errors import ExitCode, KiciError
-from kici_scaler.service import operate, start
+from kici_scaler.service import admit, operate, start, sweep
 from tests.integration.gateway.house import GatewayProcess, House, job_of
 from tests.integration.gateway.played_agent import played
 
@@ -75,6 +75,43 @@ def _taken_without_agent(house: House, gateway: GatewayProcess) -> list[start.St
     house.client(gateway).post("/v1/requests", json=body)
     orders, _ = start.take(house.runtime, backend_type="bare-metal", machine_id="m1", most=50)
     return orders
+
+
+def test_after_a_failover_of_the_database_resume_lets_things_go_on(
+    shared: House, gateway: GatewayProcess, cli: Cli
+) -> None:
+    assert "nothing was held back" in cli("resume").output
+    shared.scalar("UPDATE server_identity SET identity = 'another/00000001' RETURNING 1")
+    held = cli("diagnose")
+    assert held.exit_code == 1
+    assert "failed over" in held.output
+    assert "failed over" in cli("status").output
+    job_id = shared.new_job()
+    body = shared.body(job_id)
+    answer = shared.client(gateway).post("/v1/requests", json=body).json()
+    assert (answer["result"], answer["state"]) == ("skipped", "waiting")
+    assert "go on" in cli("resume").output
+    admit.run_pass(shared.runtime)
+    assert shared.job_state(job_id) == "assigned"
+
+
+def test_without_a_gateway_the_rows_are_asked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KICI_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("KICI_API_KEY", "none")
+    monkeypatch.setenv("KICI_DATABASE_URL", house.database_url)
+    house.scalar(
+        "INSERT INTO gateways (incarnation, host, pid, started_at, last_heartbeat) VALUES"
+        " ('gone', 'h', 1, clock_timestamp() - interval '1 h', clock_timestamp() - interval '1 h')"
+        " RETURNING 1"
+    )
+    sweep.sweep(house.runtime)
+    found = CliRunner().invoke(app, ["diagnose", "--json"])
+    assert found.exit_code == 1, found.output
+    rows = {row["name"]: row for row in json.loads(found.stdout)["rows"]}
+    assert rows["watch"]["health"] == "fail"
+    assert "no gateway lives" in rows["watch"]["message"]
 
 
 def test_without_a_gateway_nothing_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,9 @@ class _Recorder:
 
     def execute(self, statement: str) -> None:
         without_comments = re.sub(r"--[^\n]*", "", statement)
+        without_bodies = re.sub(r"\$\$.*?\$\$", "''", without_comments, flags=re.DOTALL)
         self.statements += [
-            " ".join(each.split()) for each in without_comments.split(";") if each.strip()
+            " ".join(each.split()) for each in without_bodies.split(";") if each.strip()
         ]
 
 
@@ -71,7 +72,7 @@ def _problems(statements: list[str]) -> Iterator[str]:
 
 def _problem(statement: str, own: set[str]) -> str | None:
     """Why code from before may fail once this was done; None when it does not."""
-    if re.match(r"CREATE (TABLE|SEQUENCE|INDEX) |UPDATE |INSERT |COMMENT ", statement):
+    if re.match(r"CREATE (TABLE|SEQUENCE|INDEX|FUNCTION) |UPDATE |INSERT |COMMENT ", statement):
         return None
     if match := re.match(rf"CREATE UNIQUE INDEX {_NAME} ON {_NAME}", statement):
         return None if match[2] in own else "a table that was there must take what it took"
