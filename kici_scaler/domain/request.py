@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -28,6 +30,31 @@ class RequestState(StrEnum):
 OVER = frozenset(
     {RequestState.SUCCEEDED, RequestState.FAILED, RequestState.CANCELLED, RequestState.REFUSED}
 )
+
+
+def cause_of(result: Mapping[str, object]) -> str:
+    """Why a job failed, from its result: what the agent says, else how the command ended."""
+    error, code, number = (result.get(key) for key in ("error", "exitCode", "signal"))
+    if error:
+        return str(error)
+    if isinstance(number, int) and number:
+        return f"its command was ended by signal {number}{_named(number)}"
+    if isinstance(code, int):
+        return f"its command exited with code {code}"
+    return ""
+
+
+def told_end(state: RequestState, result: Mapping[str, object]) -> str:
+    """The end of a job for those who follow events: its state, and why unless it succeeded."""
+    cause = "" if state is RequestState.SUCCEEDED else cause_of(result)
+    return f"{state}: {cause}" if cause else state.value
+
+
+def _named(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""
 
 
 class Result(StrEnum):

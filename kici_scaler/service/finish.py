@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.request import RequestState, told_end
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import ending, static_agents
 from kici_scaler.service.reservations import is_minted
@@ -111,7 +111,8 @@ def finish(
                 log_tail=log_tail,
             )
         if done and spawn is not None:
-            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, spawn.run_id, state.value)
+            end = told_end(state, result)
+            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, spawn.run_id, end)
             events.record(connection, [told])
     reached("finish.committed")
     ending.announce(runtime, effects)

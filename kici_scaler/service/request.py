@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.request import RequestState, Result, WaitCode
+from kici_scaler.domain.request import RequestState, Result, WaitCode, cause_of
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import admit, counting, ending, static_agents
 from kici_scaler.service.request_body import ScaleRequestBody
@@ -174,9 +174,9 @@ def _result(row: RequestRow) -> Result:
 
 def _reason(row: RequestRow) -> str:
     if row.state is RequestState.CANCELLED:
-        return row.cancel_reason or "cancelled"
+        return str((row.result or {}).get("error") or row.cancel_reason or "cancelled")
     if row.state is RequestState.FAILED:
-        return str((row.result or {}).get("error") or row.last_provisioning_error or "failed")
+        return cause_of(row.result or {}) or row.last_provisioning_error or "failed"
     return row.wait_reason
 
 

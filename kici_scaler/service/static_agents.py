@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from kici_scaler.domain.judgement import brake
-from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.request import RequestState, told_end
 from kici_scaler.domain.static_agents import GROUP, Judgement, StaticDue, Verdict, judge_static
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending
@@ -87,7 +87,8 @@ def finish(
             return False
         static_agents.stopped(connection, agent_id, job_id)
         if done:
-            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, row.run_id, state.value)
+            end = told_end(state, result)
+            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, row.run_id, end)
             events.record(connection, [told])
     ending.announce(runtime, FREED)
     return True

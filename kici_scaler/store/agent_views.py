@@ -86,6 +86,18 @@ def find(connection: Connection, agent_id: str) -> AgentView | None:
     return None if found is None else _view(found)
 
 
+LAST_AGENT = """
+    (SELECT agent_id FROM (
+        SELECT o.agent_id, coalesce(o.adopted_at, o.updated_at) AS at FROM outcomes o
+        WHERE o.job_id = r.job_id
+        UNION ALL
+        SELECT e.agent_id, e.at FROM events e
+        WHERE e.job_id = r.job_id AND e.agent_id IS NOT NULL AND e.type = 'request.finished'
+    ) AS known ORDER BY at DESC LIMIT 1)
+"""
+"""The agent that the job of request `r` had last, as an expression; for a job that is over."""
+
+
 def agent_of_job(connection: Connection, job_id: str) -> str | None:
     """The agent that has a job, or had it last."""
     return connection.execute(
@@ -99,7 +111,8 @@ def agent_of_job(connection: Connection, job_id: str) -> str | None:
                 SELECT agent_id, 1, coalesce(adopted_at, updated_at) FROM outcomes
                 WHERE job_id = :job
                 UNION ALL
-                SELECT agent_id, 2, at FROM events WHERE job_id = :job AND agent_id IS NOT NULL
+                SELECT agent_id, CASE type WHEN 'request.finished' THEN 1 ELSE 2 END, at
+                FROM events WHERE job_id = :job AND agent_id IS NOT NULL
             ) AS known ORDER BY rank, at DESC LIMIT 1
         """),
         {"job": job_id},

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Row
 
 from kici_scaler.domain.request import RequestState, WaitCode
+from kici_scaler.store.agent_views import LAST_AGENT
 from kici_scaler.store.bulk import as_rows, records, sql
 
 Json = dict[str, object]
@@ -140,8 +141,10 @@ def recent(
     else:
         where, order = "r.state = ANY(:states)", "r.finished_at DESC NULLS LAST, r.enqueued_at"
     arrays = () if states is None else ("states",)
+    last = f"CASE WHEN r.finished_at IS NOT NULL THEN {LAST_AGENT} END AS last_agent"
+    shown = f"SELECT {_COLUMNS}, {last} FROM {_JOINED} WHERE {where} ORDER BY {order} LIMIT :n"
     rows = connection.execute(
-        sql(f"SELECT {_COLUMNS} FROM {_JOINED} WHERE {where} ORDER BY {order} LIMIT :n", *arrays),
+        sql(shown, *arrays),
         {"states": list(states or ()), "n": limit},
     )
     return [_request(row) for row in rows]
@@ -200,6 +203,8 @@ def any_waiting(connection: Connection) -> bool:
 
 def _request(row: Row[tuple[object, ...]]) -> RequestRow:
     values = dict(row._mapping)
+    last_agent = values.pop("last_agent", None)
+    values["agent_id"] = values["agent_id"] or last_agent
     values["state"] = RequestState(values["state"])
     values["wait_code"] = WaitCode(values["wait_code"])
     values["labels"] = tuple(values["labels"])

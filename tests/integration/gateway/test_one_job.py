@@ -75,8 +75,17 @@ def test_a_failing_command_fails_the_job_with_its_code(
     order = shared.order(gateway, "sh", "-c", "exit 3")
     assert shared.agent(order, gateway).exit_code() == 0
     shared.await_job(job_of(order), "failed")
-    seen = shared.client(gateway).get(f"/v1/requests/{job_of(order)}").json()
+    client = shared.client(gateway)
+    seen = client.get(f"/v1/requests/{job_of(order)}").json()
     assert (seen["result"]["status"], seen["result"]["exitCode"]) == ("failed", 3)
+    assert seen["reason"] == "its command exited with code 3"
+    shared.scalar("DELETE FROM spawns WHERE agent_id = :id RETURNING 1", id=order.row.agent_id)
+    listed = client.get("/v1/requests", params={"state": "failed"}).json()["requests"]
+    (listed,) = [each for each in listed if each["jobId"] == job_of(order)]
+    assert listed["agentId"] == order.row.agent_id
+    told = client.get("/v1/events").json()["events"]
+    ends = [each["detail"] for each in told if each["jobId"] == job_of(order)]
+    assert ends[-1] == "failed: its command exited with code 3"
 
 
 def test_a_running_job_is_cancelled(shared: House, gateway: GatewayProcess) -> None:
