@@ -15,6 +15,9 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store.bulk import sql
 
 LONGEST_PAUSE = 60.0
+LONGEST_PAUSE_UNSEEN = 15.0
+"""Where the machine is asked whether an agent still runs: its job waits for the answer, and a
+hint that got lost or a runtime that was busy must not make that a minute."""
 LONGEST_PAUSE_QUARANTINED = 3_600.0
 
 
@@ -46,7 +49,9 @@ _PICK = sql("""
         due_count = least(s.due_count + 1, 30),
         due_at = clock_timestamp() + make_interval(secs => least(
             :pause * 2 ^ least(s.due_count, 30),
-            CASE s.state WHEN 'quarantined' THEN :longest_quarantined ELSE :longest END))
+            CASE WHEN s.state = 'quarantined' THEN :longest_quarantined
+                 WHEN s.state IN ('booting', 'idle', 'busy') THEN :longest_unseen
+                 ELSE :longest END))
     FROM seen WHERE s.agent_id = seen.agent_id
     RETURNING s.agent_id, s.state, s.scaler, s.backend_type, s.machine_id, s.job_id, s.attempts,
         coalesce(s.deadline_at <= clock_timestamp(), false) AS past_deadline,
@@ -69,6 +74,7 @@ def pick(
             "pause": first_pause,
             "stale": machine_stale_seconds,
             "longest": LONGEST_PAUSE,
+            "longest_unseen": LONGEST_PAUSE_UNSEEN,
             "longest_quarantined": LONGEST_PAUSE_QUARANTINED,
         },
     )

@@ -41,11 +41,14 @@ def test_only_what_is_due_is_looked_at_and_the_longest_due_first(rows: Rows) -> 
     assert _pick(rows) == []
 
 
-@pytest.mark.parametrize(("state", "longest"), [(S.RESERVED, 60), (S.QUARANTINED, 3600)])
+@pytest.mark.parametrize(
+    ("state", "longest"), [(S.RESERVED, 60), (S.BUSY, 15), (S.BOOTING, 15), (S.QUARANTINED, 3600)]
+)
 def test_the_pauses_double_up_to_the_longest_of_the_state(
     rows: Rows, state: SpawnState, longest: float
 ) -> None:
-    agent, pauses = rows.spawn(state, due=-1), []
+    job = rows.request(state="running") if state is S.BUSY else None
+    agent, pauses = rows.spawn(state, job=job, due=-1), []
     for _ in range(12):
         _pick(rows)
         pauses.append(round(_left(rows, agent)))
