@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+
 import pytest
 
 from kici_scaler.agent.protocol import (
@@ -14,7 +17,7 @@ from kici_scaler.agent.protocol import (
 )
 from kici_scaler.domain.spawn import SpawnState
 from tests.integration.gateway.house import GatewayProcess, House, job_of, lines_of, log_of
-from tests.integration.gateway.played_agent import claim_of, played
+from tests.integration.gateway.played_agent import PlayedAgent, claim_of, played
 from tests.support.waiting import eventually
 
 
@@ -85,6 +88,28 @@ def test_a_close_that_comes_late_does_not_make_a_returned_agent_absent(
         bystander.close()
         eventually(lambda: shared.unseen(other.row.agent_id))
         assert not shared.unseen(order.row.agent_id)
+
+
+def test_flapping_between_two_gateways_a_hundred_times_keeps_the_job_with_the_newest(
+    shared: House, gateway: GatewayProcess, second_gateway: GatewayProcess
+) -> None:
+    order, chance = shared.order(gateway), random.Random(7)
+    urls = [gateway.agents_url, second_gateway.agents_url]
+    with contextlib.ExitStack() as stack:
+        open_ones: list[PlayedAgent] = []
+        for number in range(1, 101):
+            agent = stack.enter_context(played(urls[number % 2], order))
+            agent.register(connection=number)
+            open_ones.append(agent)
+            while len(open_ones) > 1 and chance.random() < 0.6:
+                open_ones.pop(chance.randrange(len(open_ones) - 1)).close()
+        newest = open_ones[-1]
+        newest.run_job(job_of(order))
+        known = "SELECT connection_number FROM agents WHERE agent_id = :i AND unseen_since IS NULL"
+        assert shared.scalar(known, i=order.row.agent_id) == 100
+        newest.finish(job_of(order))
+        newest.expect(JobFinishedAck)
+    assert shared.job_state(job_of(order)) == "succeeded"
 
 
 def test_a_job_that_was_accepted_and_not_handed_over_is_handed_over_again(
