@@ -1,4 +1,7 @@
-"""`kici-scaler explain`: where a job would run, or why nowhere. Needs no server."""
+"""`kici-scaler explain`: where a job would run, or is, and why nowhere.
+
+Of a job that was requested the gateway is asked; of any other a scaler file, without a server.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kici_scaler.cli.explain_job import explain_job
 from kici_scaler.cli.files import load_or_end
 from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.domain.explain import Explanation, Miss
@@ -22,10 +26,13 @@ from kici_scaler.errors import ExitCode, InvalidInput
 
 
 def explain(
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="A job that was requested.")
+    ] = None,
     config: Annotated[
-        Path,
+        Path | None,
         typer.Option(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH"),
-    ],
+    ] = None,
     directory: Annotated[
         Path | None,
         typer.Option("--dir", envvar="KICI_SCALER_CONFIG_DIR", help="Folder of drop-ins."),
@@ -42,12 +49,24 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which scaler and label set would serve a job, or for each scaler why it does not.
+    """Show why a job waits or where it went; or who would serve one, and why others do not.
 
-    Ends with 0 when something serves the job, with 1 when nothing does.
+    With JOB the gateway is asked, and options are for nothing. Without it a scaler file tells
+    which scaler and label set would serve a job of these labels. Ends with 0 when something
+    serves the job, or did, with 1 when nothing does.
+
+    Example: kici-scaler explain job-4f1d
 
     Example: kici-scaler explain --config scalers.yaml --labels linux,gpu --cpus 4
     """
+    if job_id is not None:
+        explain_job(job_id, as_json=as_json)
+        return
+    if config is None:
+        raise InvalidInput(
+            "name a job that was requested, or a scaler file",
+            hint="kici-scaler explain JOB, or kici-scaler explain --config FILE --labels linux",
+        )
     wanted = Wanted.of(
         _labels(labels),
         _labels(exclude),

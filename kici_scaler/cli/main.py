@@ -13,6 +13,7 @@ from kici_scaler.cli import (
     config,
     deliveries,
     diagnose,
+    doctor,
     drain,
     explain,
     failures,
@@ -64,6 +65,7 @@ def options(
 up.register(app)
 roles.register(app)
 diagnose.register(app)
+doctor.register(app)
 resume.register(app)
 health.register(app)
 request.register(app)

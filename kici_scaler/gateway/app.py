@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kici_scaler.agent.protocol import PATH
@@ -30,7 +31,10 @@ from kici_scaler.gateway.agents import serve_agent
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.errors import ErrorAnswer, HttpError, http_error, try_later
 from kici_scaler.gateway.gate import Gate
+from kici_scaler.gateway.headers import SecurityHeaders
 from kici_scaler.gateway.life import Life
+from kici_scaler.gateway.page.app import make_pages
+from kici_scaler.gateway.page.sessions import PATH as PAGES
 from kici_scaler.gateway.scaler_files import ScalerFiles
 
 _FAILURES = {
@@ -87,7 +91,11 @@ def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) ->
 
 def make_app(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> ASGIApp:
     """Everything that this process serves."""
-    http = Gate(make_http(gateway, life, files), Access(gateway))
+    access = Access(gateway)
+    routes = make_http(gateway, life, files)
+    routes.mount(PAGES, make_pages(gateway, access))
+    routes.add_route("/", _to_pages, include_in_schema=False)
+    http = SecurityHeaders(Gate(routes, access))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
@@ -99,6 +107,10 @@ def make_app(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> 
             await send({"type": "websocket.close", "code": 1008})
 
     return app
+
+
+async def _to_pages(_: Request) -> RedirectResponse:
+    return RedirectResponse(f"{PAGES}/", 303)
 
 
 def _answer(told: HttpError) -> JSONResponse:

@@ -25,9 +25,11 @@ BODY_SECONDS: Final = 15.0
 """From the head of a request to the end of its body."""
 CLAIM_PATH: Final = "/v1/claims/redeem"
 MOST_CLAIM_BYTES: Final = 4 << 10
-"""A code and its name; whoever sends it may be anybody."""
+"""A code and its name, or the form with a key; whoever sends it may be anybody."""
 WITHOUT_A_KEY: Final = frozenset({"/healthz", "/readyz", CLAIM_PATH})
 """Whoever redeems a claim has no key yet: the code alone decides."""
+PAGES: Final = "/ui"
+"""The status page judges by its cookie; every route below it does so itself."""
 
 
 class Gate:
@@ -59,7 +61,7 @@ class Gate:
             raise _too_large(_most_bytes(scope))
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             raise HttpError(400, "bad-request", "there is a zero byte in the address")
-        if scope["path"] in WITHOUT_A_KEY:
+        if scope["path"] in WITHOUT_A_KEY or _is_page(scope["path"]):
             return
         shown = headers.get(b"authorization")
         client = scope.get("client")
@@ -76,7 +78,13 @@ _SPECIAL: Final = {
 }
 
 
+def _is_page(path: str) -> bool:
+    return path in ("/", PAGES) or path.startswith(f"{PAGES}/")
+
+
 def _most_bytes(scope: Scope) -> int:
+    if _is_page(scope["path"]):
+        return MOST_CLAIM_BYTES
     return _SPECIAL.get(scope["path"], MOST_BODY_BYTES)
 
 

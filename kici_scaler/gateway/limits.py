@@ -22,6 +22,8 @@ class Rate:
 AGENT_MESSAGES: Final = Rate(per_second=200, burst=1_000)
 AGENT_BYTES: Final = Rate(per_second=2 << 20, burst=8 << 20)
 KEY_REQUESTS: Final = Rate(per_second=500, burst=5_000)
+PAGE_REQUESTS: Final = Rate(per_second=20, burst=200)
+"""By operator's key: several people may have its status page open."""
 FAILED_LOGINS: Final = Rate(per_second=1, burst=30)
 """By address: refused keys and refused agents."""
 CLAIMS: Final = Rate(per_second=20, burst=200)

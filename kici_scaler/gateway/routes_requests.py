@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, status
 
-from kici_scaler.domain.request import OVER, RequestState, Result
-from kici_scaler.errors import NotFound
+from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.gateway.access import AsDispatcher
 from kici_scaler.gateway.errors import HttpError
 from kici_scaler.gateway.models import (
@@ -20,11 +18,11 @@ from kici_scaler.gateway.models import (
     RequestList,
     RequestView,
 )
+from kici_scaler.gateway.models_explain import JobExplanationView
 from kici_scaler.gateway.wiring import TheGateway
-from kici_scaler.service import request
+from kici_scaler.service import explain_job, request
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agent_views
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import transaction
 
@@ -86,35 +84,28 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=1_000)] = 200,
 ) -> RequestList:
     """Requests that are not over, oldest first; or those in the given states, newest first."""
-    found = await gateway.threads.http(_recent, gateway.runtime, state, limit)
+    found = await gateway.threads.http(recent, gateway.runtime, state, limit)
     return RequestList(requests=found)
+
+
+@router.get("/{job_id:path}/explain")
+async def explained(job_id: JobId, gateway: TheGateway, _: AsDispatcher) -> JobExplanationView:
+    """Why a job waits and what could serve it, or where it went."""
+    found = await gateway.threads.http(explain_job.explain, gateway.runtime, job_id)
+    return JobExplanationView.of(found)
 
 
 @router.get("/{job_id:path}")
 async def one(job_id: JobId, gateway: TheGateway, _: AsDispatcher) -> RequestView:
     """A request and its agent."""
-    return await gateway.threads.http(find, gateway.runtime, job_id)
-
-
-def find(runtime: Runtime, job_id: str) -> RequestView:
-    """The request of a job.
-
-    Raises:
-        NotFound: there is none (any more).
-    """
-    with transaction(runtime.engine) as connection:
-        row = request_rows.find(connection, [job_id]).get(job_id)
-        agent_id = agent_views.agent_of_job(connection, job_id)
-    if row is None:
-        raise NotFound(f"no request of job {job_id!r} is known")
-    if row.agent_id is None and row.state in OVER:
-        row = replace(row, agent_id=agent_id)
+    row = await gateway.threads.http(explain_job.find, gateway.runtime, job_id)
     return RequestView.of(row, request.answer_of(row))
 
 
-def _recent(
+def recent(
     runtime: Runtime, states: Sequence[RequestState] | None, limit: int
 ) -> list[RequestView]:
+    """Requests that are not over, oldest first; or those in the given states."""
     wanted = None if states is None else [each.value for each in states]
     with transaction(runtime.engine) as connection:
         rows = request_rows.recent(connection, states=wanted, limit=limit)

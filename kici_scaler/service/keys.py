@@ -142,6 +142,17 @@ def known(connection: Connection, token: str) -> ApiKeyRow | None:
     return row
 
 
+def still_valid(runtime: Runtime, key_id: str) -> ApiKeyRow | None:
+    """The key of that id, unless it was revoked or has expired; for who showed it before.
+
+    Raises:
+        DatabaseUnreachable: it could not be told.
+    """
+    with transaction(runtime.engine) as connection:
+        row = api_keys.find(connection, key_id)
+    return row if row is not None and row.is_valid else None
+
+
 def looks_like_a_key(token: str) -> bool:
     """Whether the text has the form of a token of any scope."""
     return _parts(token) is not None

@@ -97,6 +97,12 @@ def gone(runtime: Runtime, *, limit: int = 100) -> list[OutcomeRow]:
         return outcomes.recent(connection, limit=limit)
 
 
+def failed(runtime: Runtime, *, limit: int = 100) -> list[OutcomeRow]:
+    """Agents that failed, newest first, as long as they are remembered."""
+    with transaction(runtime.engine) as connection:
+        return outcomes.failed(connection, limit=limit)
+
+
 def story(runtime: Runtime, agent_id: str) -> AgentStory:
     """Everything that is known of one agent.
 

@@ -90,11 +90,17 @@ def find(connection: Connection, agent_id: str) -> OutcomeRow | None:
 
 def recent(connection: Connection, *, limit: int = 100) -> list[OutcomeRow]:
     """Outcomes of agents that are gone, newest first."""
+    return _latest(connection, "gone_at IS NOT NULL", limit)
+
+
+def failed(connection: Connection, *, limit: int = 100) -> list[OutcomeRow]:
+    """Outcomes of agents that failed, also of those that are still being torn down."""
+    return _latest(connection, "failed", limit)
+
+
+def _latest(connection: Connection, which: str, limit: int) -> list[OutcomeRow]:
     rows = connection.execute(
-        sql(
-            f"SELECT {_COLUMNS} FROM outcomes WHERE gone_at IS NOT NULL"
-            " ORDER BY updated_at DESC LIMIT :n"
-        ),
+        sql(f"SELECT {_COLUMNS} FROM outcomes WHERE {which} ORDER BY updated_at DESC LIMIT :n"),
         {"n": limit},
     )
     return [_outcome(row._mapping) for row in rows]
