@@ -15,6 +15,7 @@ from pathlib import Path
 from kici_scaler.agent.conduct import Job
 from kici_scaler.agent.keeper import KILL_PATIENCE_SECONDS, kill_orphans
 from kici_scaler.agent.keeper_link import Ended, KeeperLink, KeeperLost, NotStarted
+from kici_scaler.agent.linux import memory_kills
 from kici_scaler.agent.messages import JobPayload, JobResult
 from kici_scaler.agent.output import Output
 from kici_scaler.agent.sandbox import sandboxed
@@ -34,9 +35,16 @@ class Interference:
 
 
 def conclude(
-    ended: Ended, interference: Interference | None, started_at: int, finished_at: int
+    ended: Ended,
+    interference: Interference | None,
+    started_at: int,
+    finished_at: int,
+    killed_for_memory: int = 0,
 ) -> JobResult:
-    """The result of a command that ran; times in epoch milliseconds."""
+    """The result of a command that ran; times in epoch milliseconds.
+
+    `killed_for_memory`: how many processes the kernel killed for want of memory meanwhile.
+    """
     status = JobStatus.SUCCEEDED if ended.exit_code == 0 else JobStatus.FAILED
     error = None
     if interference is not None:
@@ -44,10 +52,15 @@ def conclude(
         error = interference.text
     elif ended.signal is not None:
         error = f"killed by signal {ended.signal}"
+    if killed_for_memory and interference is None and status is JobStatus.FAILED:
+        error = _joined(error, f"the kernel killed {killed_for_memory} of its processes for memory")
     if ended.stuck:
-        left = f"{ended.stuck} processes could not be killed"
-        error = f"{error}; {left}" if error else left
+        error = _joined(error, f"{ended.stuck} processes could not be killed")
     return JobResult(status, started_at, finished_at, ended.exit_code, ended.signal, error)
+
+
+def _joined(error: str | None, more: str) -> str:
+    return f"{error}; {more}" if error else more
 
 
 def now_ms() -> int:
@@ -81,7 +94,7 @@ class JobRun:
     async def run(self, agent_id: str, state_dir: Path) -> JobResult:
         """Run the command in a fresh directory below `state_dir`; never raises for what a
         job can bring about, but says so in the result."""
-        started_at = now_ms()
+        started_at, kills_before = now_ms(), memory_kills()
         try:
             await self._start(agent_id, state_dir)
             ended = await self._watch()
@@ -95,7 +108,8 @@ class JobRun:
             return JobResult(JobStatus.ERROR, started_at, now_ms(), error=lost)
         finished_at = now_ms()
         await self._output.drain(DRAIN_SECONDS)
-        return conclude(ended, self._interference, started_at, finished_at)
+        kills = memory_kills() - kills_before
+        return conclude(ended, self._interference, started_at, finished_at, kills)
 
     def stop(self, reason: str, grace: float) -> None:
         """End the command: TERM now, KILL after so many seconds.

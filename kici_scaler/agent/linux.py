@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+_EVENTS, _CONTROL = "memory.events", "memory.oom_control"
 
 
 def _no_prctl(_option: int, _argument: int | bytes) -> None:
@@ -59,6 +63,34 @@ def children(pid: int) -> frozenset[int] | None:
         return frozenset(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:
         return _children_by_search(pid)
+
+
+def memory_kills(own: Path = _OWN_GROUPS, groups: Path = _GROUPS) -> int:
+    """How many processes of this one's control group the kernel has killed for want of memory.
+
+    Since the group was made; 0 where nothing counts them. Compare two answers.
+    """
+    for file in _counters(own, groups):
+        try:
+            fields = dict(line.split(None, 1) for line in file.read_text().splitlines())
+            return int(fields["oom_kill"])
+        except (OSError, ValueError, KeyError):
+            continue
+    return 0
+
+
+def _counters(own: Path, groups: Path) -> Iterator[Path]:
+    """Where the count may stand: version 2, version 1, each also as seen from a container."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        below = path.lstrip("/")
+        if not controllers:
+            yield from (groups / below / _EVENTS, groups / _EVENTS)
+        elif "memory" in controllers.split(","):
+            yield from (groups / "memory" / below / _CONTROL, groups / "memory" / _CONTROL)
 
 
 def _children_by_search(parent: int) -> frozenset[int] | None:

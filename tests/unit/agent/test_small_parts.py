@@ -19,6 +19,7 @@ from kici_scaler.agent.frames import Reader, pack
 from kici_scaler.agent.job import Interference, conclude
 from kici_scaler.agent.keeper_link import Ended
 from kici_scaler.agent.life import window
+from kici_scaler.agent.linux import memory_kills
 from kici_scaler.agent.protocol import Facts, JobStatus
 from kici_scaler.agent.settings import read_settings
 from tests.support.source import ROOT
@@ -56,6 +57,50 @@ def test_what_the_end_of_a_command_makes_of_the_job(
     assert (result.status, result.error) == (status, error)
     assert (result.exit_code, result.signal) == (ended.exit_code, ended.signal)
     assert (result.started_at, result.finished_at) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "error"),
+    [
+        (Ended(None, 9, 0), "killed by signal 9; the kernel killed 2 of its processes for memory"),
+        (Ended(137, None, 0), "the kernel killed 2 of its processes for memory"),
+        (Ended(0, None, 0), None),
+    ],
+)
+def test_a_command_that_failed_for_want_of_memory_is_said_to_have(
+    ended: Ended, error: str | None
+) -> None:
+    assert conclude(ended, None, 1, 2, killed_for_memory=2).error == error
+
+
+def test_what_was_stopped_failed_for_no_other_reason() -> None:
+    stopped = Interference(cancelled=True, text="cancelled by the dispatcher")
+    assert conclude(Ended(None, 9, 0), stopped, 1, 2, 1).error == stopped.text
+
+
+@pytest.mark.parametrize(
+    ("said", "file"),
+    [
+        ("0::/a/b\n", "a/b/memory.events"),
+        ("0::/on/the/host\n", "memory.events"),
+        ("5:cpu:/x\n4:memory:/a\n0::/\n", "memory/a/memory.oom_control"),
+        ("4:hugetlb,memory:/on/the/host\n", "memory/memory.oom_control"),
+    ],
+)
+def test_the_kernels_count_is_found_with_every_version_of_control_groups(
+    tmp_path: Path, said: str, file: str
+) -> None:
+    (tmp_path / "cgroup").write_text(said)
+    path = tmp_path / "groups" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("oom_kill_disable 0\noom_kill 3\n")
+    assert memory_kills(tmp_path / "cgroup", tmp_path / "groups") == 3
+
+
+def test_where_nothing_counts_nothing_was_killed(tmp_path: Path) -> None:
+    assert memory_kills(tmp_path / "none", tmp_path) == 0
+    (tmp_path / "cgroup").write_text("0::/\n")
+    assert memory_kills(tmp_path / "cgroup", tmp_path) == 0
 
 
 def test_an_agent_says_what_its_machine_is_by_every_usual_name() -> None:
