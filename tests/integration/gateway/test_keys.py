@@ -91,6 +91,13 @@ def test_only_the_hash_of_a_key_is_stored(cli: House) -> None:
     assert keys.hashed(token).hex() in everything
 
 
+def test_a_key_with_another_secret_is_none(cli: House) -> None:
+    token = run("create", "--scope", "agent", "--name", "x").stdout.strip()
+    guess = secret_of(keys.new_token(KeyScope.AGENT))
+    assert keys.authenticate(cli.runtime, token.replace(secret_of(token), guess)) is None
+    assert keys.authenticate(cli.runtime, token) is not None
+
+
 def test_a_key_from_a_file_is_admitted_however_often(cli: House) -> None:
     token = keys.new_token(KeyScope.OPERATOR)
     for _ in range(2):

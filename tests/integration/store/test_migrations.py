@@ -6,7 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import create_engine, text
+from typer.testing import CliRunner
 
+from kici_scaler.cli.main import app
+from kici_scaler.errors import Conflict
 from kici_scaler.store import migrate
 from kici_scaler.store.engine import DatabaseUnreachable
 from tests.support.waiting import free_port
@@ -100,3 +103,20 @@ def test_a_server_that_is_not_there_is_named_as_that(call: object) -> None:
         call(url)
     assert "secret" not in str(caught.value)
     assert "KICI_DATABASE_URL" in caught.value.hint
+
+
+def test_the_command_migrates_and_tells_whether_there_is_something_to_do(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KICI_DATABASE_URL", empty_database)
+    command = CliRunner()
+
+    before = command.invoke(app, ["migrate", "--check"])
+    still_before = migrate.current_problem(empty_database)
+    done = command.invoke(app, ["migrate"])
+    after = command.invoke(app, ["migrate", "--check"])
+
+    assert isinstance(before.exception, Conflict)
+    assert still_before is not None, "a check changes nothing"
+    assert (done.exit_code, after.exit_code) == (0, 0), (done.output, after.output)
+    assert after.stdout == "the schema is up to date\n"

@@ -71,6 +71,15 @@ class Pretended:
         }
 
 
+@dataclass
+class Killing:
+    """The sender of a request is killed, before it is done or after."""
+
+    left: int
+    """Requests that go through before that one."""
+    is_done: bool
+
+
 class Table:
     """All containers, volumes and images; and what goes wrong next."""
 
@@ -81,6 +90,7 @@ class Table:
         self.faults: dict[str, str] = {}
         self.pulls: list[str] = []
         self.started: list[str] = []
+        self.killing: Killing | None = None
         self.held: list[Callable[[], Answer]] = []
         """What was asked for by somebody who is gone, and has not happened yet."""
         self.lock = Lock()
@@ -259,8 +269,19 @@ def _tell(table: Table, _query: Query, _body: bytes) -> Answer:
     return 200, {"containers": told, "pulls": table.pulls, "started": table.started}
 
 
+def _stranger(table: Table, query: Query, _body: bytes) -> Answer:
+    table.containers[query["name"]] = Pretended(table.new_id(), query["name"], {}, "running")
+    return 200, {}
+
+
 def _fail(table: Table, query: Query, _body: bytes) -> Answer:
     table.faults[query["request"]] = query["how"]
+    return 200, {}
+
+
+def _kill(table: Table, query: Query, _body: bytes) -> Answer:
+    number = int(query["number"])
+    table.killing = Killing(number, query["done"] == "yes") if number else None
     return 200, {}
 
 
@@ -287,7 +308,9 @@ _ROUTES: dict[str, Any] = {
     "DELETE /volumes/(.+)": _remove_volume,
     "POST /test/end": _end,
     "POST /test/tell": _tell,
+    "POST /test/stranger": _stranger,
     "POST /test/fail": _fail,
+    "POST /test/kill": _kill,
 }
 
 
@@ -318,8 +341,13 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         how = self._fault(path)
+        killing = self._due_killing(path)
         act = partial(self.table.answer, self.command, path, query, body)
-        if how == "refused":
+        if killing is not None:
+            if killing.is_done:
+                act()
+            self._kill_sender()
+        elif how == "refused":
             self._send(500, {"message": "injected: not done"})
         elif how == "late":
             # The sender sees its connection break, and what it asked for happens all the same.
@@ -344,9 +372,28 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.table.faults.pop(request)
         return None
 
+    def _due_killing(self, path: str) -> Killing | None:
+        with self.table.lock:
+            killing = self.table.killing
+            if killing is None or path.startswith("/test/"):
+                return None
+            killing.left -= 1
+            if killing.left > 0:
+                return None
+            self.table.killing = None
+            return killing
+
+    def _kill_sender(self) -> None:
+        said = self.connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+        )
+        os.kill(struct.unpack("3i", said)[0], signal.SIGKILL)
+        self._hang_up()
+
     def _hang_up(self) -> None:
         self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, status: int, content: Any) -> None:
         data = content if isinstance(content, bytes) else None
@@ -391,9 +438,21 @@ class PretendedEngine:
         """
         self._ask("/test/fail", request=request, how=how)
 
+    def kill(self, number: int, *, is_done: bool) -> None:
+        """Kill whoever sends the request of that number, from 1 on."""
+        self._ask("/test/kill", number=str(number), done="yes" if is_done else "no")
+
+    def spare(self) -> None:
+        """Kill nobody any more."""
+        self._ask("/test/kill", number="0", done="no")
+
     def end(self, agent_id: str, code: int) -> None:
         """Let an agent's container end by itself."""
         self._ask("/test/end", agent=agent_id, code=str(code))
+
+    def add_stranger(self, name: str) -> None:
+        """Let somebody else run a container of that name."""
+        self._ask("/test/stranger", name=name)
 
     def told(self) -> dict[str, Any]:
         """Everything it holds."""

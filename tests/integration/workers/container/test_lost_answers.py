@@ -10,7 +10,7 @@ from tests.conformance.harness import Harness, soon
 from tests.integration.workers.container.conftest import PretendedHarness
 from workers.container import teardown
 from workers.contract import Backend, ExitKind
-from workers.errors import BackendError, NotDone, OutcomeUnknown
+from workers.errors import BackendError, NotDone, OutcomeUnknown, Permanent
 
 CREATE, START, UPLOAD = "POST /containers/create", "POST .*/start", "PUT .*/archive"
 REMOVE, INSPECT = "DELETE /containers", "GET /containers/.*/json"
@@ -134,6 +134,22 @@ def test_an_image_that_will_never_come_is_the_jobs_own_fault(
 
     assert refusal.value.job_caused
     assert _engine(harness).engine.told()["pulls"] == ["shop/missing:1"]
+
+
+def test_a_stranger_that_has_the_name_is_left_alone(
+    harness: Harness, backend: Backend, agent_id: str
+) -> None:
+    engine = _engine(harness).engine
+    engine.add_stranger(f"kici-{harness.installation_id}-{agent_id}")
+
+    with pytest.raises(Permanent, match="taken by a container that is not"):
+        backend.spawn(harness.order(agent_id, token=1), soon())
+    backend.destroy(harness.ref(agent_id, 2), soon())
+    cause = backend.exit_cause(harness.ref(agent_id, 2), soon())
+
+    assert [each["status"] for each in engine.containers(agent_id)] == ["running"]
+    assert cause is not None
+    assert cause.kind is ExitKind.ABSENT
 
 
 def test_a_runtime_that_never_was_there_keeps_no_row_for_ever(
