@@ -37,6 +37,8 @@ class Faults:
     """Its sender is killed, and nothing was done."""
     killed_after: float = 0.025
     """Its sender is killed, and it was done."""
+    spared: int = 0
+    """A process that none of this happens to; 0 is none."""
 
     def deals(self, seed: int) -> Iterator[Deal]:
         """What becomes of one request after another."""
@@ -59,6 +61,8 @@ class KilledAt:
     number: int
     is_done: bool
     """Whether what it asked for is done all the same."""
+    spared: int
+    """The process whose requests go through and are not counted: that of the test itself."""
     slow_seconds: tuple[float, float] = (0.0, 0.0)
 
     def deals(self, _seed: int) -> Iterator[Deal]:
@@ -76,7 +80,7 @@ def faulty(socket_path: Path, to: Path, seed: int, faults: Faults | KilledAt) ->
     pid = os.fork()
     if pid == 0:
         try:
-            _serve(socket_path, to, faults.deals(seed), faults.slow_seconds)
+            _serve(socket_path, to, faults, seed)
         finally:
             os._exit(1)
     try:
@@ -110,9 +114,8 @@ class _Upstream(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _serve(
-    socket_path: Path, to: Path, deals: Iterator[Deal], slow_seconds: tuple[float, float]
-) -> None:
+def _serve(socket_path: Path, to: Path, faults: Faults | KilledAt, seed: int) -> None:
+    deals = faults.deals(seed)
     lock = Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -127,8 +130,10 @@ def _serve(
 
         def _handle(self) -> None:
             body = self._body()
-            with lock:
-                kind, point = next(deals)
+            kind, point = None, 0.0
+            if self._sender() != faults.spared:
+                with lock:
+                    kind, point = next(deals)
             if kind is None:
                 self._answer(*self._ask(body))
             else:
@@ -154,7 +159,7 @@ def _serve(
                 self._answer(500, [], b'{"message": "injected: done"}')
 
         def _slow(self, body: bytes, point: float) -> None:
-            Event().wait(slow_seconds[point < 0.5])
+            Event().wait(faults.slow_seconds[point < 0.5])
             self._answer(*self._ask(body))
 
         def _killed_before(self, _body: bytes, _point: float) -> None:
@@ -170,10 +175,13 @@ def _serve(
                 self._kill_sender()
             self._hang_up()
 
-        def _kill_sender(self) -> None:
+        def _sender(self) -> int:
             size = struct.calcsize("3i")
             said = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-            pid = struct.unpack("3i", said)[0]
+            return int(struct.unpack("3i", said)[0])
+
+        def _kill_sender(self) -> None:
+            pid = self._sender()
             assert pid > 1, "the sender is in another namespace of processes"
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,8 +75,9 @@ class Round:
 
 
 @contextmanager
-def _round(workshop: Workshop, order: SpawnOrder, killed: KilledAt) -> Iterator[Round]:
-    path = workshop.folder / f"door-{killed.number}.sock"
+def _round(workshop: Workshop, order: SpawnOrder, number: int, *, is_done: bool) -> Iterator[Round]:
+    path = workshop.folder / f"door-{number}.sock"
+    killed = KilledAt(number, is_done, spared=os.getpid())
     options = {**order.options, "socketPath": str(path)}
     with faulty(path, workshop.engine.socket, 0, killed):
         yield Round(workshop, replace(order, options=options), place_of(options, {}, bool))
@@ -111,7 +113,7 @@ def test_a_spawn_cut_short_anywhere_is_finished_by_the_next_lease(
     number, was_killed = 0, True
     while was_killed:
         number += 1
-        with _round(prepared, prepared.order(_WITNESS), KilledAt(number, is_done)) as each:
+        with _round(prepared, prepared.order(_WITNESS), number, is_done=is_done) as each:
             was_killed = _was_killed(partial(each.spawn, 1))
             try:
                 each.spawn(2)
@@ -130,7 +132,7 @@ def test_a_spawn_cut_short_anywhere_is_taken_away_whole(prepared: Workshop, is_d
     number, was_killed = 0, True
     while was_killed:
         number += 1
-        with _round(prepared, prepared.order(_WITNESS), KilledAt(number, is_done)) as each:
+        with _round(prepared, prepared.order(_WITNESS), number, is_done=is_done) as each:
             was_killed = _was_killed(partial(each.spawn, 1))
             each.destroy(2)
             each.expect_nothing()
@@ -146,7 +148,7 @@ def test_a_destroy_cut_short_anywhere_is_finished_by_the_next(
         number += 1
         order = prepared.order(_WITNESS)
         prepared.open().spawn(order, soon())
-        with _round(prepared, order, KilledAt(number, is_done)) as each:
+        with _round(prepared, order, number, is_done=is_done) as each:
             was_killed = _was_killed(partial(each.destroy, 2))
             each.destroy(3)
             each.expect_nothing()
