@@ -119,7 +119,8 @@ def _machine_row(each: MachineView, found: StatusView) -> tuple[object, ...]:
     whole = Amounts(cpus=each.cpus, mem_bytes=each.mem_bytes)
     platform = f"{each.os or '?'}/{each.arch or '?'}"
     serves = "all of its type" if each.serves is None else each.serves
-    cannot = "; ".join(f"{name}: {why}" for name, why in each.degraded.items())
+    reasons = [f"{name}: {why}" for name, why in each.degraded.items()]
+    cannot = "; ".join([each.note, *reasons] if each.note else reasons)
     return (each.id, each.backend_type, state, platform, each.active_count,
             _amounts(each.usage), _amounts(whole), serves, cannot,
             ago(each.last_heartbeat, found.at))  # fmt: skip

@@ -8,12 +8,17 @@ from urllib.parse import quote
 import typer
 
 from kici_scaler.cli import access
+from kici_scaler.cli.installed import WithInstalledMachineCommands
 from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import console
 from kici_scaler.errors import InvalidInput
 
 app = typer.Typer(help="List scalers; pause, drain and resume them.", no_args_is_help=True)
-machines = typer.Typer(help="List machines; drain and resume them.", no_args_is_help=True)
+machines = typer.Typer(
+    cls=WithInstalledMachineCommands,
+    help="List machines; add and check, drain and resume them.",
+    no_args_is_help=True,
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The scaler's name.")]
 MachineId = Annotated[str, typer.Argument(metavar="ID", help="The machine's id.")]

@@ -131,6 +131,10 @@ class MachineView(Shape):
     active_count: int
     usage: Amounts
     last_heartbeat: datetime
+    address: str | None = None
+    """Where a machine of a fleet is; none for a worker's own host."""
+    note: str | None = None
+    """Why its worker cannot reach it."""
 
     @classmethod
     def of(cls, row: MachineRow, tally: Tally) -> Self:
@@ -150,6 +154,8 @@ class MachineView(Shape):
             active_count=tally.active,
             usage=Amounts.of(tally.held),
             last_heartbeat=row.last_heartbeat,
+            address=row.address,
+            note=row.note,
         )
 
 

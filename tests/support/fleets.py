@@ -67,7 +67,9 @@ class Worker:
         return self
 
     def prime(self) -> None:
-        """Take what waits on the machines that it drives."""
+        """Take what waits on its own host and on the machines that it drives."""
+        self.host.starts.prime()
+        self.host.destroys.prime()
         for name in list(self.queues.consumed):
             site = self.host.site(name)
             if site is not None:

@@ -74,10 +74,13 @@ class Sshd:
                 "UseDNS no",
                 "LogLevel VERBOSE",
                 # A person's own shell start files are none of the tests' business.
-                f"SetEnv HOME={self.home}",
+                f"SetEnv {' '.join(self._environment())}",
                 "",
             )
         )
+
+    def _environment(self) -> tuple[str, ...]:
+        return (f"HOME={self.home}",)
 
     def start(self) -> Sshd:
         """Serve; returns once connections are taken."""

@@ -14,6 +14,9 @@ BUILTIN_AGENT = "builtin:agent"
 
 SANDBOX = "bwrap"
 
+AGENT_PYTHON = (3, 11)
+"""The oldest that the reference agent runs on."""
+
 MINIMUM_FREE_BYTES = 256 << 20
 """Below this a machine is said to be short of disk; room for some dozens of agents' logs."""
 
@@ -44,7 +47,7 @@ def findings_of(
         found += _of_scaler(scaler, checked, is_here=is_here)
         for label_set in scaler.label_sets:
             subject = f"{scaler.name}, label set {label_set.index}"
-            found += _of_label_set(subject, label_set, checked, ambient)
+            found += _of_label_set(subject, label_set, checked, ambient, is_here=is_here)
     return tuple(found)
 
 
@@ -79,8 +82,21 @@ def _of_scaler(scaler: Scaler, checked: answers.Checked, *, is_here: bool) -> It
         )
 
 
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(".") if each.isdigit())
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
 def _of_label_set(
-    subject: str, label_set: LabelSet, checked: answers.Checked, ambient: Mapping[str, str]
+    subject: str,
+    label_set: LabelSet,
+    checked: answers.Checked,
+    ambient: Mapping[str, str],
+    *,
+    is_here: bool,
 ) -> Iterator[Finding]:
     path = label_set.text("binaryPath")
     fault = checked.executables.get(path or "")
@@ -91,6 +107,14 @@ def _of_label_set(
     elif fault:
         yield Finding(
             Severity.ERROR, subject, f"{path} {fault}", "install it, or correct `binaryPath`"
+        )
+    elif needs_agent(label_set) and not is_here and _version(checked.python) < AGENT_PYTHON:
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            f"the reference agent needs Python {_dotted(AGENT_PYTHON)}, the machine has "
+            f"{checked.python}",
+            f"install Python {_dotted(AGENT_PYTHON)} or newer as `python3`",
         )
     else:
         yield Finding(Severity.OK, subject, f"{path} can be run")

@@ -72,6 +72,25 @@ def dial(target: Target, deadline: Deadline, timeouts: Timeouts) -> Connection:
         raise
 
 
+def shown_key(target: Target, deadline: Deadline, timeouts: Timeouts) -> paramiko.PKey:
+    """The host key that answers at that address; it is trusted for nothing.
+
+    Raises:
+        Unreachable: none answers.
+    """
+    with _told(target):
+        transport = paramiko.Transport(_socket(target, deadline, timeouts, None))
+        try:
+            transport.banner_timeout = timeouts.banner
+            kinds = transport.get_security_options()
+            preferred = "ssh-ed25519"
+            kinds.key_types = (preferred, *(e for e in kinds.key_types if e != preferred))
+            transport.start_client(timeout=max(0.1, deadline.remaining))
+            return transport.get_remote_server_key()
+        finally:
+            transport.close()
+
+
 def _jump(target: Target, deadline: Deadline, timeouts: Timeouts) -> Connection:
     try:
         return dial(target, deadline, timeouts)
