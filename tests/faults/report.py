@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +17,21 @@ HEAD: Final = """\
 Written by `make faults`, from what its runs found; zeros are what is wanted. Each run is a whole
 installation of real processes: Postgres, Redis, gateways, workers, beats, and agents that run
 commands. Each job leaves a note of every time it began. Afterwards the rows, these notes and the
-machine's own process table are compared.
+machine's own process table are compared. A seed decides which fault comes when; `KICI_FAULT_SEED`
+chooses another.
 
-- *lost*: jobs that never ended. *doubled*: jobs that began more than once.
-- *wronged*: jobs whose end is not the one they had, agents that were killed on purpose apart.
-- *leaked*: rows or processes left behind. *over a cap*: admissions past one.
-- *wrongly killed*: agents condemned for their absence though nothing had killed them.
+The columns are broken [invariants](architecture.md#invariants):
+
+- *over a cap* (I1): admissions past one.
+- *doubled* (I2): jobs that began more than once.
+- *leaked* (I3): rows or processes left behind.
+- *lost* (I4, I5): jobs that never ended.
+- *wronged* (I4, I8): jobs whose end is not the one they had, agents killed on purpose apart.
+- *wrongly killed* (I6, I9): agents condemned for their absence though nothing had killed them.
 """
+KINDS: Final = ("over_cap", "doubled", "leaked", "lost", "wronged", "killed")
+_COLUMNS: Final = "over a cap | doubled | leaked | lost | wronged | wrongly killed"
+_RULE: Final = " ---: |" * len(KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,8 @@ class Run:
     jobs: int
     findings: Findings
     injected: Mapping[str, int] = field(default_factory=dict)
+    seed: int | None = None
+    """What decided the order of its faults, where that is left to chance."""
 
 
 _runs: dict[str, Run] = {}
@@ -46,16 +56,18 @@ def note(run: Run) -> None:
 
 def note_check(jobs: int, findings: Findings) -> None:
     """Keep what the running test found; faults that were noted for it stay."""
-    name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" (")[0]
-    known = _runs.get(name)
-    note(Run(name, jobs, findings, known.injected if known else {}))
+    note(replace(_running(), jobs=jobs, findings=findings))
 
 
-def note_injected(injected: Mapping[str, int]) -> None:
+def note_injected(injected: Mapping[str, int], seed: int | None = None) -> None:
     """Keep which faults the running test injected."""
+    note(replace(_running(), injected=injected, seed=seed))
+
+
+def _running() -> Run:
+    """What is noted of the running test so far."""
     name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" (")[0]
-    known = _runs.get(name)
-    note(Run(name, known.jobs if known else 0, known.findings if known else Findings(), injected))
+    return _runs.get(name, Run(name, 0, Findings()))
 
 
 def runs() -> list[Run]:
@@ -66,24 +78,22 @@ def runs() -> list[Run]:
 def page(found: Iterable[Run]) -> str:
     """The report."""
     runs_ = list(found)
-    total = Run(
-        "**all**",
-        sum(each.jobs for each in runs_),
-        Findings.merged(each.findings for each in runs_),
-        sum((Counter(each.injected) for each in runs_), Counter()),
-    )
-    faults = sorted(total.injected.items())
+    faults: Counter[str] = sum((Counter(each.injected) for each in runs_), Counter())
+    everything = Findings.merged(each.findings for each in runs_)
+    total = Run("**all**", sum(each.jobs for each in runs_), everything, faults)
     lines = [
         HEAD,
-        "| run | faults | jobs | lost | doubled | wronged | leaked | over a cap | wrongly killed |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"| run | seed | faults | jobs | {_COLUMNS} |",
+        f"| --- | ---: | ---: | ---: |{_RULE}",
         *map(_row, [*runs_, total]),
         "",
-        "Runs without a number injected one fault, the one they are named after.",
+        "Runs without a number of faults injected one, which they are named after.",
         "",
-        "| fault | times |",
-        "| --- | ---: |",
-        *(f"| {name} | {count} |" for name, count in faults),
+        "What was broken in the runs in which a fault was injected:",
+        "",
+        f"| fault | times | runs | {_COLUMNS} |",
+        f"| --- | ---: | ---: |{_RULE}",
+        *(_fault_row(name, faults[name], runs_) for name in sorted(faults)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -95,10 +105,17 @@ def write(path: Path) -> None:
 
 
 def _row(run: Run) -> str:
-    found = run.findings
-    kinds = (
-        found.lost, found.doubled, found.wronged, found.leaked, found.over_cap, found.killed,
-    )  # fmt: skip
     name = run.name.removeprefix("test_").replace("_", " ")
     injected = str(sum(run.injected.values())) if run.injected else ""
-    return f"| {name} | {injected} | {run.jobs} | {' | '.join(str(len(kind)) for kind in kinds)} |"
+    seed = "" if run.seed is None else str(run.seed)
+    return f"| {name} | {seed} | {injected} | {run.jobs} | {_broken(run.findings)} |"
+
+
+def _fault_row(name: str, times: int, runs_: Iterable[Run]) -> str:
+    its = [each for each in runs_ if each.injected.get(name)]
+    found = Findings.merged(each.findings for each in its)
+    return f"| {name} | {times} | {len(its)} | {_broken(found)} |"
+
+
+def _broken(found: Findings) -> str:
+    return " | ".join(str(len(getattr(found, kind))) for kind in KINDS)

@@ -83,7 +83,7 @@ def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) 
             wait_for_ended(the, count * 3 // 4, within=600)
         print(f"seed {seed}: {dict(nemesis.counts)}")
         wait_for_quiet(the, wanted, within=240)
-        report.note_injected(nemesis.counts)
+        report.note_injected(nemesis.counts, seed)
         return check(the, wanted, may_have_died=toll.killed_agents)
 
 
