@@ -90,6 +90,7 @@ guards: setup ## take away one guard after another and see a test fail for each
 
 docs: setup ## write the reference pages anew from the code
 	@$(PY) -m scripts.reference
+	@$(PY) -m scripts.dashboard
 
 lock: setup ## pin the packages anew (UPGRADE=1 takes newer releases)
 	@$(PY) -m pip install --quiet --upgrade --target $(LOCK_HOME) $(LOCK_TOOL)

@@ -21,8 +21,10 @@ from kici_scaler.domain.labels import MachineFacts, agent_labels, canonical, lab
 from kici_scaler.domain.quantities import format_cpus, format_memory
 from kici_scaler.domain.resources import BadResources, parse_resources
 from kici_scaler.domain.routing import Route, RoutingTable, Wanted
-from kici_scaler.domain.scalers import Resources, Role
+from kici_scaler.domain.scalers import Cluster, Resources, Role
 from kici_scaler.errors import ExitCode, InvalidInput
+
+_TWO_WAYS = "kici-scaler explain JOB, or kici-scaler explain --config FILE --labels linux"
 
 
 def explain(
@@ -63,10 +65,7 @@ def explain(
         explain_job(job_id, as_json=as_json)
         return
     if config is None:
-        raise InvalidInput(
-            "name a job that was requested, or a scaler file",
-            hint="kici-scaler explain JOB, or kici-scaler explain --config FILE --labels linux",
-        )
+        raise InvalidInput("name a job that was requested, or a scaler file", hint=_TWO_WAYS)
     wanted = Wanted.of(
         _labels(labels),
         _labels(exclude),
@@ -74,8 +73,11 @@ def explain(
         resources=_resources(cpus, memory),
         own_image=image is not None,
     )
-    facts = _facts(machine)
     cluster = load_or_end(config, directory, as_json=as_json).cluster
+    _tell(cluster, wanted, _facts(machine), as_json=as_json)
+
+
+def _tell(cluster: Cluster, wanted: Wanted, facts: MachineFacts, *, as_json: bool) -> None:
     table = RoutingTable.build(cluster, {each.name: (facts,) for each in cluster.scalers})
     explanation = explanation_of(table, wanted)
     if as_json:
