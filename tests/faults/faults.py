@@ -211,10 +211,14 @@ def kill_agent(toll: Toll) -> Fault:
         agent_id = str(chance.choice(found)["agent_id"])
         with toll.lock:
             toll.killed_agents.add(agent_id)
-        for process in processes_of(f"KICI_AGENT_ID={agent_id}"):
-            if "kici_scaler.agent" in " ".join(_command_line(process)):
-                _signal_all([process], signal.SIGKILL)
-        return agent_id
+        # Its job bears the same mark, and goes with it.
+        own = [
+            process
+            for process in processes_of(agent_id)
+            if "kici_scaler.agent" in " ".join(_command_line(process))
+        ]
+        _signal_all(own, signal.SIGKILL)
+        return agent_id if own else f"{agent_id} was gone already"
 
     return Fault("kill -9 agent", work, kills_jobs=True)
 

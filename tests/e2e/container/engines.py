@@ -79,7 +79,11 @@ class TestEngine(ABC):
                 stderr=log,
                 start_new_session=True,
             )
-        eventually(self.answers, _STARTS_WITHIN, why=self.log)
+        started = self._process
+        eventually(
+            lambda: self.answers() or started.poll() is not None, _STARTS_WITHIN, why=self.log
+        )
+        assert started.poll() is None, f"it ended at once: {self.log()}"
 
     def answers(self) -> bool:
         """Whether it answers."""

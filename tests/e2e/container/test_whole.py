@@ -73,13 +73,13 @@ class Whole:
 
     def outcome(self, result: JobResult) -> Mapping[str, Any]:
         """What was noted about the agent of a job, once it is gone."""
-        found = eventually(
-            lambda: self.site.gateway.get(f"/v1/agents/{result.agent_id}")["outcome"],
-            LONG,
-            why=f"{result} has no outcome",
-        )
-        noted: Mapping[str, Any] = found
-        return noted
+
+        def noted() -> Mapping[str, Any]:
+            found: Mapping[str, Any] = self.site.gateway.get(f"/v1/agents/{result.agent_id}")
+            return found["outcome"] or {}
+
+        eventually(lambda: noted().get("goneAt"), LONG, why=lambda: f"{result}: {noted()}")
+        return noted()
 
     def expect_nothing_left(self) -> None:
         """Wait until no row, no container and no rule of an agent is there."""
