@@ -43,7 +43,7 @@ class AgentProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def exit_code(self, within: float = 20.0) -> int:
+    def exit_code(self, within: float = 60.0) -> int:
         """Wait for its end."""
         try:
             return self.process.wait(within)

@@ -30,7 +30,7 @@ from kici_scaler.agent.protocol import (
     encode,
 )
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for anything that is expected; generous, since nothing waits for it in vain."""
 
 Message = TypeVar("Message")

@@ -24,6 +24,8 @@ from tests.support.scripted_gateway import Line, ScriptedGateway
 from tests.support.waiting import eventually
 
 POLITE = "trap 'echo tidied; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+LEISURELY = {"KICI_AGENT_STOP_GRACE": "30000", "KICI_AGENT_FAREWELL_TIMEOUT": "30000"}
+"""For a command that ends by itself and a result that is taken, however slow the machine is."""
 STUBBORN = """
 import os, signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -104,7 +106,7 @@ def test_a_job_cancelled_before_its_payload_came_is_reported_cancelled(
 def test_shutdown_ends_the_job_reports_it_and_the_agent_says_goodbye(
     gateway: ScriptedGateway, start_agent: StartAgent
 ) -> None:
-    agent = start_agent()
+    agent = start_agent(**LEISURELY)
     line = gateway.accept()
     line.welcome()
     line.start("sh", "-c", POLITE)
@@ -122,7 +124,7 @@ def test_shutdown_ends_the_job_reports_it_and_the_agent_says_goodbye(
 def test_a_stopped_agent_cancels_its_job_reports_and_leaves(
     gateway: ScriptedGateway, start_agent: StartAgent, number: signal.Signals
 ) -> None:
-    agent = start_agent()
+    agent = start_agent(**LEISURELY)
     line = gateway.accept()
     line.welcome()
     line.start("sh", "-c", POLITE)
@@ -140,7 +142,7 @@ def test_a_stopped_agent_cancels_its_job_reports_and_leaves(
 def test_a_stopped_agent_without_a_job_leaves_at_once(
     gateway: ScriptedGateway, start_agent: StartAgent
 ) -> None:
-    agent = start_agent()
+    agent = start_agent(**LEISURELY)
     line = gateway.accept()
     line.welcome(warm_pool=True)
     agent.signal(signal.SIGTERM)
@@ -184,7 +186,7 @@ def test_a_stopped_agent_goes_on_trying_to_report_when_the_connection_is_lost(
     gateway: ScriptedGateway, start_agent: StartAgent
 ) -> None:
     agent = start_agent(
-        KICI_AGENT_FAREWELL_TIMEOUT="20000", KICI_AGENT_RECONNECT_BASE="600000",
+        **LEISURELY, KICI_AGENT_RECONNECT_BASE="600000",
         KICI_AGENT_RECONNECT_MAX="600000",
     )  # fmt: skip
     line = gateway.accept()
@@ -204,7 +206,7 @@ def test_a_stopped_agent_goes_on_trying_to_report_when_the_connection_is_lost(
 def test_an_agent_whose_compute_is_being_destroyed_ends_its_job(
     gateway: ScriptedGateway, start_agent: StartAgent
 ) -> None:
-    agent = start_agent()
+    agent = start_agent(**LEISURELY)
     line = gateway.accept()
     line.welcome()
     line.start("sh", "-c", POLITE)
