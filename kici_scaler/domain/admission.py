@@ -110,8 +110,8 @@ class Unmet:
 
 
 HELD_BACK = (
-    "the database failed over to another server or timeline: no new agents until"
-    " `kici-scaler resume`"
+    "the database failed over to another server or timeline: no new agents until every machine"
+    " was listed and agrees with the rows, or `kici-scaler resume`"
 )
 """What is told while what rows say may be older than what exists."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.diagnosis import WINDOW_SECONDS, Health, Row, ScalerFacts, diagnose
 from kici_scaler.domain.scalers import Scaler
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import revisions, watch
+from kici_scaler.service import failover, revisions, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.watch import Watch
 from kici_scaler.store import (
@@ -101,7 +101,7 @@ def _housekeeping(connection: Connection, windows: Windows) -> Iterator[Row]:
         {"count": quarantined},
     )
     yield _watch(watch.look(connection, windows))
-    yield _database(failovers.standing(connection))
+    yield _database(failovers.standing(connection), failover.why_held(connection))
     stuck = static_agents.not_stopping(connection)
     if stuck:
         yield Row(
@@ -145,14 +145,15 @@ def _watch(found: Watch) -> Row:
     return Row("watch", health, message, details)
 
 
-def _database(found: Standing) -> Row:
+def _database(found: Standing, why_held: Sequence[str]) -> Row:
     """Whether the rows can be believed: the server is the one it was."""
     details = {"identity": found.identity, "heldBack": found.held}
     if found.held:
         since = "" if found.held_since is None else f" since {found.held_since.isoformat()}"
         message = (
-            f"the database failed over; admission and reclaim are held back{since}: look at the"
-            " machines, then `kici-scaler resume`"
+            f"the database failed over; admission and reclaim are held back{since}"
+            f" ({'; '.join(why_held) or 'the next sweep lets them go on'}): look at the machines,"
+            " then `kici-scaler resume`"
         )
         return Row("database", Health.FAIL, message, details)
     if found.identity is None:

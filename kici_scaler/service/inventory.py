@@ -40,6 +40,20 @@ def without_row(runtime: Runtime, agent_ids: Iterable[str]) -> frozenset[str]:
         return orphans
 
 
+def compare(
+    runtime: Runtime, agent_ids: Iterable[str], *, backend_type: str, machine_id: str | None
+) -> None:
+    """After a failover: note how many agents on a machine that was listed whole have no row."""
+    wanted = list(agent_ids)
+    with transaction(runtime.engine) as connection:
+        if machine_id is None or not failovers.is_held(connection):
+            return
+        strangers = len(frozenset(wanted) - inspections.known(connection, wanted))
+        failovers.note_stock(
+            connection, backend_type=backend_type, machine_id=machine_id, strangers=strangers
+        )
+
+
 def unseen_here(runtime: Runtime, *, backend_type: str, machine_id: str | None) -> Sequence[str]:
     """Agents whose compute should be on this machine and whom nobody sees."""
     with transaction(runtime.engine) as connection:

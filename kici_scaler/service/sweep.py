@@ -19,14 +19,13 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import deliver, ending, static_agents, watch
+from kici_scaler.service import deliver, ending, failover, static_agents, watch
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     claims,
     duties,
     endings,
-    failovers,
     gateways,
     machines,
     observation,
@@ -44,7 +43,6 @@ log = structlog.get_logger(__name__)
 DUTY = watch.SWEEP
 INTERVAL_SECONDS = 1.0
 BATCH = 500
-RESUME = "look at the machines, then `kici-scaler resume`"
 _STEPS = {Look.START: Step.START, Look.DESTROY: Step.DESTROY}
 
 
@@ -69,8 +67,7 @@ def sweep(runtime: Runtime) -> Swept:
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):
             return Swept(owned_tick=False)
         windows = settings.windows(connection)
-        if failovers.note(connection):
-            log.error("the database failed over; admission and reclaim are held back", hint=RESUME)
+        goes_on = failover.look(connection)
         if gap is not None and gap <= windows.gateway_stale_seconds:
             gateways.declare_dead(connection, stale_seconds=windows.gateway_stale_seconds)
         gateways.forsake(connection)
@@ -105,6 +102,8 @@ def sweep(runtime: Runtime) -> Swept:
     deliver.remind(runtime, owed)
     if waiting:
         runtime.hints.admit()
+    if goes_on:
+        runtime.hints.fill()
     ended = sum(len(each.ended) for each in effects)
     return Swept(len(rows) + static.looked_at, ended, quarantined)
 

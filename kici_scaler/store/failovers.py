@@ -1,8 +1,8 @@
 """Whether the database is another than before: another server, or another of its timelines.
 
 After a failover the last commits may be missing, so what rows say of compute may be older than
-the compute. Until a person says that this was looked at, nothing is admitted and nothing that
-has no row is taken away.
+the compute. Until every machine was listed and agrees, or a person says that this was looked at,
+nothing is admitted and nothing that has no row is taken away.
 """
 
 from __future__ import annotations
@@ -27,9 +27,17 @@ def is_held(connection: Connection) -> bool:
     return bool(connection.execute(sql(f"SELECT {HELD}")).scalar_one())
 
 
-def note(connection: Connection) -> bool:
-    """Record which server this is; True when it has just become another. Mostly writes nothing."""
-    changed = connection.execute(
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Whether the server has just become another, and whether things are held back."""
+
+    changed: bool
+    held: bool
+
+
+def note(connection: Connection) -> Noted:
+    """Record which server this is; mostly writes nothing."""
+    row = connection.execute(
         sql("""
             WITH told AS MATERIALIZED (SELECT kici_server_identity() AS identity), other AS (
                 UPDATE server_identity s SET identity = told.identity, since = clock_timestamp(),
@@ -42,10 +50,11 @@ def note(connection: Connection) -> bool:
                   AND NOT EXISTS (SELECT 1 FROM server_identity)
                 ON CONFLICT DO NOTHING
             )
-            SELECT count(*) FROM other
+            SELECT EXISTS (SELECT 1 FROM other) AS changed,
+                   coalesce((SELECT held_since IS NOT NULL FROM server_identity), false) AS held
         """)
-    )
-    return int(changed.scalar_one()) > 0
+    ).one()
+    return Noted(row.changed, row.changed or row.held)
 
 
 def lift(connection: Connection) -> bool:
@@ -76,3 +85,46 @@ def standing(connection: Connection) -> Standing:
         """)
     ).one()
     return Standing(row.identity, row.held, row.held_since)
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A machine that keeps things held back.
+
+    `strangers` is how many agents it holds that no row stands for; None: it was not listed since.
+    """
+
+    machine_id: str
+    backend_type: str
+    strangers: int | None
+
+
+def note_stock(
+    connection: Connection, *, backend_type: str, machine_id: str, strangers: int
+) -> None:
+    """A machine was listed whole; so many of the agents on it have no row."""
+    connection.execute(
+        sql("""
+            INSERT INTO duties AS d (duty, ticked_at, reached)
+            VALUES ('stock:' || :kind || ':' || :machine, clock_timestamp(), :strangers)
+            ON CONFLICT (duty) DO UPDATE SET
+                ticked_at = excluded.ticked_at, reached = excluded.reached
+        """),
+        {"kind": backend_type, "machine": machine_id, "strangers": strangers},
+    )
+
+
+def disagreements(connection: Connection) -> list[Disagreement]:
+    """While things are held back: machines that were not listed since, or hold strangers."""
+    rows = connection.execute(
+        sql("""
+            SELECT m.machine_id, m.backend_type,
+                   CASE WHEN d.ticked_at > s.held_since THEN d.reached END AS strangers
+            FROM server_identity s CROSS JOIN machines m
+            LEFT JOIN duties d ON d.duty = 'stock:' || m.backend_type || ':' || m.machine_id
+            WHERE s.held_since IS NOT NULL
+              AND (d.ticked_at IS NULL OR d.ticked_at <= s.held_since OR d.reached > 0)
+            ORDER BY m.machine_id, m.backend_type
+        """)
+    )
+    return [Disagreement(**row._mapping) for row in rows]

@@ -221,3 +221,12 @@ def _spawn(values: dict[str, object]) -> SpawnRow:
     for key in ("label_set", "agent_labels"):
         values[key] = tuple(values[key])  # type: ignore[arg-type]  # a text[] column
     return SpawnRow(**values)  # type: ignore[arg-type]  # columns match the fields by name
+
+
+def any_of_type(connection: Connection, backend_type: str) -> bool:
+    """Whether any live spawn is of a type."""
+    row = connection.execute(
+        sql("SELECT EXISTS (SELECT 1 FROM spawns WHERE backend_type = :kind)"),
+        {"kind": backend_type},
+    )
+    return bool(row.scalar_one())

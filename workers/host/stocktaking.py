@@ -62,6 +62,12 @@ class Stocktaker:
         except NotDone as error:
             log.warning("machine could not be listed; nothing concluded", error=str(error))
             return Stock()
+        inventory.compare(
+            self.runtime,
+            [each.agent_id for each in found],
+            backend_type=self.backend_type,
+            machine_id=self.machine_id,
+        )
         reclaimed = self._reclaim_orphans(found)
         here = {each.agent_id for each in found if each.running}
         unseen = inventory.unseen_here(

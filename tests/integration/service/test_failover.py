@@ -9,6 +9,7 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import (
     admit,
     diagnose,
+    failover,
     fill,
     inventory,
     operations,
@@ -86,6 +87,45 @@ def test_what_is_known_goes_on_to_its_end(runtime: Runtime, rows: Rows) -> None:
     rows.shift("spawns", agent, deadline_at=-1.0)
     rows.execute("UPDATE duties SET ticked_at = ticked_at - interval '1 s'")
     assert sweep.sweep(runtime).ended == 1
+
+
+def _tick(runtime: Runtime, rows: Rows) -> bool:
+    """A sweep; whether things are held back after it."""
+    rows.execute("UPDATE duties SET ticked_at = ticked_at - interval '1 s' WHERE duty = 'sweep'")
+    sweep.sweep(runtime)
+    return bool(rows.call(failovers.is_held))
+
+
+def _listed(runtime: Runtime, machine: str, *agents: str) -> None:
+    inventory.compare(runtime, agents, backend_type="bare-metal", machine_id=machine)
+
+
+def test_things_go_on_by_themselves_once_every_machine_agrees(runtime: Runtime, rows: Rows) -> None:
+    rows.machine("m2")
+    _listed(runtime, "m2")
+    assert _tick(runtime, rows), "a list from before the change was noted says nothing"
+    known = rows.spawn(S.BOOTING)
+    _listed(runtime, "m1", known)
+    assert _tick(runtime, rows), "m2 was not listed since"
+    _listed(runtime, "m2", LOST)
+    assert _tick(runtime, rows), "m2 holds what no row stands for"
+    (told,) = [row for row in diagnose.diagnosis(runtime) if row.name == "database"]
+    assert "machine `m2` (bare-metal) holds 1 agents that no row stands for" in told.message
+    assert "m1" not in told.message
+    _listed(runtime, "m2")
+    assert not _tick(runtime, rows)
+    assert rows.one("SELECT actor FROM audit WHERE action = 'resume'") == failover.BY_ITSELF
+
+
+def test_where_nobody_can_list_the_compute_a_person_has_to_say_so(
+    runtime: Runtime, rows: Rows
+) -> None:
+    rows.spawn(S.BOOTING, backend_type="event", machine_id=None)
+    assert _tick(runtime, rows)
+    _listed(runtime, "m1")
+    assert _tick(runtime, rows)
+    (told,) = [row for row in diagnose.diagnosis(runtime) if row.name == "database"]
+    assert "event scalers have no machine" in told.message
 
 
 def test_diagnosis_and_status_say_so(runtime: Runtime, rows: Rows) -> None:

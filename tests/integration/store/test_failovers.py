@@ -13,6 +13,7 @@ from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.postgres import STOP, EmbeddedPostgres
 from kici_scaler.store import failovers, migrate, settings
 from kici_scaler.store.engine import make_engine
+from kici_scaler.store.failovers import Noted
 from tests.support.rows import Rows
 from tests.support.servers import running
 from tests.support.waiting import eventually
@@ -21,7 +22,7 @@ OTHER = "UPDATE server_identity SET identity = 'another/00000001'"
 
 
 def test_the_server_is_known_from_the_first_look_on(rows: Rows) -> None:
-    assert rows.call(failovers.note) is False
+    assert rows.call(failovers.note) == Noted(changed=False, held=False)
     standing = rows.call(failovers.standing)
     assert standing.identity == rows.one("SELECT identity FROM server_identity")
     assert (standing.held, standing.held_since) == (False, None)
@@ -32,7 +33,8 @@ def test_another_server_is_noticed_before_anybody_notes_it_and_once(rows: Rows) 
     rows.execute(OTHER)
     assert rows.call(failovers.is_held)
     assert rows.call(settings.live).held_back
-    assert [rows.call(failovers.note) for _ in range(2)] == [True, False]
+    assert [rows.call(failovers.note).changed for _ in range(2)] == [True, False]
+    assert rows.call(failovers.note).held
     held = rows.call(failovers.standing)
     assert held.held
     assert held.held_since is not None
@@ -45,7 +47,7 @@ def test_a_person_may_be_quicker_than_the_sweep(rows: Rows) -> None:
     rows.execute(OTHER)
     assert rows.call(failovers.lift)
     assert not rows.call(failovers.is_held)
-    assert rows.call(failovers.note) is False
+    assert not rows.call(failovers.note).changed
 
 
 def test_nothing_is_written_while_nothing_changes(rows: Rows) -> None:
@@ -66,7 +68,7 @@ def test_a_role_that_may_not_ask_holds_nothing_back(rows: Rows) -> None:
     )
     try:
         assert not rows.call(failovers.is_held)
-        assert rows.call(failovers.note) is False
+        assert not rows.call(failovers.note).changed
         assert rows.call(failovers.standing).identity is None
     finally:
         with rows.engine.begin() as connection:
@@ -107,5 +109,5 @@ def test_a_promotion_to_a_new_timeline_holds_things_back(own_server: EmbeddedPos
         after = rows.call(failovers.standing)
         assert after.held
         assert after.identity == str(before.identity).replace("/00000001", "/00000002")
-        assert rows.call(failovers.note)
+        assert rows.call(failovers.note).changed
         rows.engine.dispose()
