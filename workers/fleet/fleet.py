@@ -59,7 +59,8 @@ class Fleet:
     def close(self) -> None:
         """Take nothing more, let what runs be applied, and leave the machines to others."""
         self._stopped.set()
-        self._thread.join(timeout=BEAT_SECONDS)
+        if self._thread.ident is not None:  # a worker may be stopped before it has opened
+            self._thread.join(timeout=BEAT_SECONDS)
         keepers = dict(self._keepers)
         for keeper in keepers.values():
             keeper.close(wait=True)
