@@ -31,7 +31,7 @@ LOCK := env -u UV_FIND_LINKS -u UV_EXTRA_INDEX_URL -u UV_INDEX $(LOCK_HOME)/bin/
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container bench guards docs \
+.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-ssh bench guards docs \
 	lock changelog clean
 
 help: ## list the targets
@@ -81,6 +81,9 @@ e2e: setup ## the whole system, one job after another
 e2e-container: setup ## the container backend on a Docker and a Podman of its own (SHORT=1, ARGS="-k name")
 	@scripts/e2e_container.sh $(PY) $(if $(SHORT),,-m "long or not long") \
 		$(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
+
+e2e-ssh: setup ## machines reached by SSH, in network namespaces (ARGS="-k name")
+	@scripts/e2e_ssh.sh $(PY) $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
 
 bench: setup ## figures and their floors, in one run
 	@$(PY) -m bench $(ARGS)

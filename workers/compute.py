@@ -86,7 +86,8 @@ class ExitCause:
     """How a compute ended.
 
     `spool` is the text of the result file that the agent had not yet delivered, where the
-    backend can read it, so that an exit is not mistaken for a lost job.
+    backend can read it, so that an exit is not mistaken for a lost job. `with_machine`: the
+    machine was restarted under it, which is no fault of its scaler's.
     """
 
     kind: ExitKind
@@ -95,3 +96,4 @@ class ExitCause:
     detail: str = ""
     log_tail: tuple[str, ...] = ()
     spool: str | None = None
+    with_machine: bool = False

@@ -44,11 +44,15 @@ def record_exit(
     why: str,
     log_tail: Sequence[str] = (),
     spool: str | None = None,
+    with_machine: bool = False,
 ) -> bool:
     """End a spawn whose compute is certainly over; False when its agent is back by now.
 
     A result that the agent could not deliver any more is found in its spool and counts:
     an exit must not be taken for a lost job.
+
+    Args:
+        with_machine: its machine was restarted, so that its end says nothing of its scaler.
     """
     row = order.row
     result = _undelivered(spool, row.job_id) if row.state is SpawnState.BUSY else None
@@ -70,7 +74,7 @@ def record_exit(
             why=why,
             windows=settings.windows(connection),
             failed=never_registered,
-            counts_against_scaler=never_registered,
+            counts_against_scaler=never_registered and not with_machine,
             log_tail=log_tail,
         )
     ending.announce(runtime, effects)

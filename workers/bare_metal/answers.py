@@ -77,11 +77,19 @@ class Cause(_Answer):
     detail: str = ""
     log_tail: tuple[str, ...] = ()
     spool: str | None = None
+    restarted: bool = False
+    """The machine was, since it ran."""
 
     def as_exit_cause(self) -> ExitCause:
         """The cause in the words of the contract."""
         return ExitCause(
-            self.kind, self.exit_code, self.signal, self.detail, self.log_tail, self.spool
+            self.kind,
+            self.exit_code,
+            self.signal,
+            self.detail,
+            self.log_tail,
+            self.spool,
+            with_machine=self.restarted,
         )
 
 
@@ -121,6 +129,8 @@ class Checked(_Answer):
 
     python: str
     cgroups: int | None
+    scopes: bool = False
+    """Whether the user's systemd makes scopes; only looked at where no cgroup can be made."""
     free_bytes: int
     executables: Mapping[str, str | None]
 

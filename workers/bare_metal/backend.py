@@ -38,6 +38,9 @@ from workers.errors import NotDone, NotOwner, OutcomeUnknown, Permanent
 GRACE_SECONDS = 5.0
 """From TERM to KILL; the reference's number."""
 
+MOST_PROCESSES = 4096
+"""Of one agent, threads included, where limits are enforced; as containers have it."""
+
 WATCH_SECONDS = 0.2
 """How long a start is watched for an agent that ends at once."""
 
@@ -207,9 +210,10 @@ def _name(agent: ComputeRef) -> dict[str, object]:
 
 def _limits(order: SpawnOrder) -> dict[str, int | None]:
     """Limits for the host to enforce; none unless the scaler asks for it."""
-    if order.options.get("enforceCgroups") is not True:
+    if order.options.get("enforceCgroups") is not True or not order.limits.is_declared:
         return {}
     return {
         "memory_bytes": order.limits.memory_bytes,
         "cpu_millis": order.limits.cpu_millis,
+        "processes": MOST_PROCESSES,
     }

@@ -73,7 +73,8 @@ def _of_scaler(scaler: Scaler, checked: answers.Checked, *, is_here: bool) -> It
         f"agents run as processes of {whose}",
         "serve trusted jobs only, or let agents sandbox jobs with bubblewrap (KICI_SANDBOX=true)",
     )
-    if scaler.options.get("enforceCgroups") is True and checked.cgroups is None:
+    can_limit = checked.cgroups is not None or checked.scopes
+    if scaler.options.get("enforceCgroups") is True and not can_limit:
         yield Finding(
             Severity.WARNING,
             scaler.name,

@@ -56,6 +56,7 @@ class Inspector:
             why=failure_detail(storable(sentence(cause)), tail if order.row.job_id is None else ()),
             log_tail=tail,
             spool=cause.spool,
+            with_machine=cause.with_machine,
         )
 
 

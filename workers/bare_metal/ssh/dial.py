@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,10 @@ class Connection:
         self._client.close()
         if self._through is not None:
             self._through.close()
+
+
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+# It logs each failure with a traceback; what matters of one is in the error.
 
 
 def dial(target: Target, deadline: Deadline, timeouts: Timeouts) -> Connection:

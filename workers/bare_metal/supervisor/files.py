@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,13 +16,16 @@ from .refusal import Refused
 _POLL_SECONDS = 0.02
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file in one step; once this returns the content survives a power loss."""
+def write_json(path: Path, content: dict[str, Any], size: int = 0) -> None:
+    """Replace the file in one step; once this returns the content survives a power loss.
+
+    It has at least `size` bytes, so that `overwrite_json` has room.
+    """
     fresh = path.with_name(f".{path.name}.{_unique()}")
     descriptor = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
+            file.write(json.dumps(content).ljust(size))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
@@ -29,6 +33,24 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         fresh.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def overwrite_json(path: Path, content: dict[str, Any]) -> None:
+    """Change the file in its place, which a full disk allows.
+
+    Raises:
+        OSError: there is no such file, or it is too short.
+    """
+    data = json.dumps(content).encode()
+    descriptor = os.open(str(path), os.O_WRONLY)
+    try:
+        length = os.fstat(descriptor).st_size
+        if len(data) > length:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.pwrite(descriptor, data.ljust(length), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -72,10 +94,17 @@ def make_private(path: Path) -> Path:
 
 def discard(path: Path, attic: Path) -> None:
     """Take a folder out of sight in one step, then remove it."""
-    aside = make_private(attic) / f"{path.name}.{_unique()}"
+    aside = attic / f"{path.name}.{_unique()}"
     try:
+        make_private(attic)
         path.replace(aside)
     except FileNotFoundError:
+        return
+    except OSError as error:
+        if not is_full(error):
+            raise
+        # No room for a name: out of sight in more steps than one, as far as that goes.
+        remove_tree(path)
         return
     sync_folder(path.parent)
     remove_tree(aside)
@@ -87,6 +116,11 @@ def remove_tree(path: Path) -> None:
     import shutil
 
     shutil.rmtree(str(path), ignore_errors=True)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it is the disk that has no room, or the user's share of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _unique() -> str:

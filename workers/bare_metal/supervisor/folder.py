@@ -20,6 +20,9 @@ AGENT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 SPOOL_LIMIT = 1 << 20
 """Most bytes of a spooled result that are read back."""
 
+_FENCE_BYTES = 128
+"""More than any fence is long."""
+
 _SETTLE_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
@@ -129,7 +132,13 @@ class Fence:
         wanted = {"token": token, "ended_at": time.time() if ended else None}
         held = files.read_json(self._path)
         if ended or held is None or (held["token"], held["ended_at"]) != (token, None):
-            files.write_json(self._path, wanted)
+            try:
+                files.write_json(self._path, wanted, _FENCE_BYTES)
+            except OSError as error:
+                if held is None or not files.is_full(error):
+                    raise
+                # A full disk must not keep an agent from being ended.
+                files.overwrite_json(self._path, wanted)
 
 
 class Folder:
@@ -203,7 +212,12 @@ class Folder:
 
     def mark_stopping(self) -> None:
         """Let its monitor know that its end is wanted."""
-        self._stopping.touch(mode=0o600)
+        try:
+            self._stopping.touch(mode=0o600)
+        except OSError as error:
+            # Then its end reads as a signal's; ending it is what frees the disk.
+            if not files.is_full(error):
+                raise
 
     @property
     def has_monitor(self) -> bool:
@@ -247,11 +261,18 @@ class Folder:
         self._await_verdict(give_up_at)
         cause = self.exit or {
             "kind": "vanished",
-            "detail": self._why_vanished(),
+            "detail": "the machine was restarted"
+            if self._was_before_boot
+            else "its process is gone and its monitor left no verdict",
             "exit_code": None,
             "signal": None,
         }
-        return {**cause, "log_tail": self.tail(last_lines), "spool": self._spool()}
+        return {
+            **cause,
+            "restarted": self._was_before_boot,
+            "log_tail": self.tail(last_lines),
+            "spool": self._spool(),
+        }
 
     def _await_verdict(self, give_up_at: float) -> None:
         patience = min(give_up_at, time.monotonic() + _SETTLE_SECONDS)
@@ -260,11 +281,10 @@ class Folder:
                 raise Refused("unknown", f"how {self.agent_id} ended is not written down yet")
             time.sleep(_POLL_SECONDS)
 
-    def _why_vanished(self) -> str:
+    @property
+    def _was_before_boot(self) -> bool:
         process = self.process
-        if process is not None and process.boot != processes.boot_id():
-            return "the machine was restarted"
-        return "its process is gone and its monitor left no verdict"
+        return process is not None and process.boot != processes.boot_id()
 
     def _spool(self) -> str | None:
         try:

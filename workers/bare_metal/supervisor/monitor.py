@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import agent, cgroups, processes
+from . import agent, cgroups, processes, scopes
 from .folder import Folder
 from .order import Order
 from .output import Output
@@ -179,13 +179,18 @@ class Watch:
         was_killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
         if self._folder.is_stopping:
             kind, detail = "stopped", "stopped on request"
-        elif was_killed and cgroups.was_out_of_memory(record["cgroups"]):
+        elif was_killed and self._was_out_of_memory(record):
             kind, detail = "out-of-memory", "killed for passing its memory limit"
         elif number is not None:
             kind, detail = "signalled", f"ended by signal {number}"
         else:
             kind, detail = "exited", f"exited with code {code}"
         return {"kind": kind, "exit_code": code, "signal": number, "detail": detail}
+
+    def _was_out_of_memory(self, record: dict[str, Any]) -> bool:
+        if record.get("scope"):
+            return scopes.was_out_of_memory(self._folder.agent_id)
+        return cgroups.was_out_of_memory(record["cgroups"])
 
     def _record(self, cause: dict[str, Any]) -> None:
         for _ in range(_RECORD_ATTEMPTS):

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from . import cgroups, processes
+from . import cgroups, processes, scopes
 from .folder import AGENT_ID, Folder
 from .refusal import Refused
 
@@ -28,8 +28,15 @@ class Order:
         self.owner = {key: content.get(key) for key in ("scaler", "job_id", "run_id")}
         self.log_bytes = int(content.get("log_bytes") or (4 << 20))
         self.watch_seconds = float(content.get("watch_seconds") or 0)
+        self.in_scope = False
         if not AGENT_ID.fullmatch(self.agent_id):
             raise Refused("permanent", f"`{self.agent_id}` cannot be an agent id")
+
+    def use_scope(self) -> None:
+        """Have the user's systemd enforce the limits, where it can."""
+        if not self.in_scope and scopes.is_usable():
+            self.in_scope = True
+            self.command = scopes.wrap(self.agent_id, self.limits, self.command)
 
     def record(self, planned: list[str]) -> dict[str, Any]:
         """What is kept of the order: no secret, for anything in it may be read later."""
@@ -42,6 +49,7 @@ class Order:
             "created_at": time.time(),
             "boot_id": processes.boot_id(),
             "cgroups": planned,
+            "scope": self.in_scope,
         }
 
     def environment(self, folder: Folder) -> dict[str, str]:
@@ -50,4 +58,6 @@ class Order:
         told = folder.marks(self.installation_id)
         if self.agent_token:
             told["KICI_AGENT_TOKEN_FILE"] = str(folder.token)
+        if self.in_scope:
+            allowed.update({key: os.environ[key] for key in scopes.SESSION if key in os.environ})
         return {**allowed, **self.given, **told}

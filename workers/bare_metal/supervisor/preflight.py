@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, files, processes
+from . import cgroups, files, processes, scopes
 from .folder import Root
 from .refusal import Refused
 
@@ -45,10 +45,12 @@ def check(root: Root, content: dict[str, Any], give_up_at: float) -> dict[str, A
         _probe(files.make_private(root.path))
     except OSError as error:
         raise Refused("not-done", f"{root.path} cannot be written: {error}") from error
+    usable = _usable_cgroups()
     return {
         **facts,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "cgroups": _usable_cgroups(),
+        "cgroups": usable,
+        "scopes": usable is None and scopes.is_usable(),
         "executables": {each: _fault(each) for each in content.get("executables", [])},
     }
 

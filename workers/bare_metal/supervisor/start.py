@@ -53,6 +53,8 @@ def _answer(folder: Folder) -> dict[str, Any]:
 
 def _create(folder: Folder, fence: Fence, order: Order, give_up_at: float) -> dict[str, Any]:
     planned = _plan_cgroups(folder, order)
+    if order.limits.any and not planned:
+        order.use_scope()
     try:
         fence.raise_to(order.lease_token)
         folder.remove()
@@ -98,15 +100,20 @@ def _make_cgroups(folder: Folder, order: Order, planned: list[str]) -> list[str]
     if not order.limits.any:
         return []
     if not planned:
-        return ["limits are not enforced: this machine has no usable cgroups"]
+        return _without_cgroups(order, "this machine has no usable cgroups")
     record = folder.record or {}
     try:
         cgroups.make([Path(each) for each in planned], order.limits)
     except OSError as error:
         cgroups.remove(planned)
-        folder.record = {**record, "cgroups": []}
-        return [f"limits are not enforced: {error}"]
+        order.use_scope()
+        folder.record = {**record, "cgroups": [], "scope": order.in_scope}
+        return _without_cgroups(order, str(error))
     return []
+
+
+def _without_cgroups(order: Order, why: str) -> list[str]:
+    return [] if order.in_scope else [f"limits are not enforced: {why}"]
 
 
 def _fork_monitor(folder: Folder, order: Order, give_up_at: float) -> _Words:
