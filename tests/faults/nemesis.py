@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kici_scaler.embedded.child import State
 from tests.faults.faults import Fault
 from tests.faults.stage import Stage
+
+MOST_PATIENCE = 60.0
+"""Seconds that faults wait for the roles to be up again."""
 
 
 @dataclass
@@ -48,6 +53,7 @@ class Nemesis:
 
     def _run(self) -> None:
         while not self._over.wait(self._chance.uniform(*self.pauses)):
+            self._let_stand()
             fault = self._chance.choice(list(self.faults))
             try:
                 done = fault.work(self.stage, self._chance, self._pause)
@@ -56,5 +62,27 @@ class Nemesis:
                 return
             self.log.append((fault.name, done))
 
+    def _let_stand(self) -> None:
+        """Wait for a while until one of each role is up.
+
+        Where a start takes longer than the pauses, as on a machine that does other things too,
+        nothing would ever run, and that shows nothing.
+        """
+        give_up_at = time.monotonic() + MOST_PATIENCE
+        while not self._stands() and time.monotonic() < give_up_at:
+            if self._over.wait(0.1):
+                return
+
+    def _stands(self) -> bool:
+        states = self.stage.roles.supervisor.states()
+        up = {_role(name) for name, state in states.items() if state is State.READY}
+        return up == {_role(name) for name in states}
+
     def _pause(self, seconds: float) -> None:
         self._over.wait(seconds)
+
+
+def _role(name: str) -> str:
+    """The role of a child: `gateway` of `gateway-1`."""
+    role, dash, number = name.rpartition("-")
+    return role if dash and number.isdigit() else name

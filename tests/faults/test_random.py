@@ -94,7 +94,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: str) -> None:
     toll = Toll()
