@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from kici_scaler.domain.scalers import Amount, LabelSet, Scaler
+from workers.addresses import AddressBook
 from workers.compute import ComputeRef, ExitCause, ExitKind, FoundCompute, SpawnedCompute
 from workers.credentials import RegistryCredentials
 from workers.machine import Machine
@@ -185,13 +186,15 @@ class BackendContext:
     """What a worker hands to each backend it opens.
 
     `state_dir` outlives the worker and is this machine's alone. `ambient` is the worker's
-    environment: where a local backend takes the allow-listed variables from.
+    environment: where a local backend takes the allow-listed variables from. `addresses` is the
+    book of the machine's guest addresses; None where there is no database to keep it in.
     """
 
     installation_id: str
     machine: Machine
     state_dir: Path
     ambient: Mapping[str, str] = field(default_factory=_no_text, repr=False)
+    addresses: AddressBook | None = field(default=None, repr=False)
 
 
 class Backend(Protocol):

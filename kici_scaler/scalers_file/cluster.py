@@ -30,7 +30,11 @@ from kici_scaler.domain.scalers import (
 from kici_scaler.scalers_file.amounts import AmountEntry, CapEntry, ResourcesEntry
 from kici_scaler.scalers_file.applies import LABEL_SET_KEYS, SCALER_KEYS, applies
 from kici_scaler.scalers_file.entries import LabelSetEntry, PlatformEntry, WarmPoolEntry
-from kici_scaler.scalers_file.firecracker import firecracker_network
+from kici_scaler.scalers_file.firecracker import (
+    NETWORK_OPTION,
+    firecracker_network,
+    network_of,
+)
 from kici_scaler.scalers_file.models import ScalerEntry, ScalersFile
 
 _BACKEND_SCALER_KEYS = frozenset(SCALER_KEYS) - {
@@ -39,6 +43,7 @@ _BACKEND_SCALER_KEYS = frozenset(SCALER_KEYS) - {
     "claimTtlSeconds",
     "agentTokenTtlSeconds",
 }
+_SCALER_OPTIONS = _BACKEND_SCALER_KEYS | {NETWORK_OPTION}
 _BACKEND_LABEL_SET_KEYS = frozenset(LABEL_SET_KEYS)
 
 
@@ -63,7 +68,7 @@ def to_cluster(file: ScalersFile) -> Cluster:
     defaults = file.defaults.resources if file.defaults else None
     return Cluster(
         scalers=tuple(
-            _scaler(entry, written)
+            _scaler(entry, {**written, **network_of(entry.type, document["firecracker"])})
             for entry, written in zip(file.scalers, document["scalers"], strict=True)
         ),
         global_max_agents=file.global_max_agents,
@@ -99,7 +104,7 @@ def _scaler(entry: ScalerEntry, written: Mapping[str, Any]) -> Scaler:
         provisioning_targets=tuple(written.get("provisioningTargets", ())),
         claim_ttl_seconds=entry.claim_ttl_seconds,
         agent_token_ttl_seconds=entry.agent_token_ttl_seconds,
-        options=_frozen({k: v for k, v in written.items() if k in _BACKEND_SCALER_KEYS}),
+        options=_frozen({k: v for k, v in written.items() if k in _SCALER_OPTIONS}),
         machines=_machines(entry) if "machines" in written else (),
     )
 

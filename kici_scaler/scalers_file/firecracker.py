@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kici_scaler.domain.scalers import BackendType
 from kici_scaler.scalers_file.models import FirecrackerEntry
+
+NETWORK_OPTION = "network"
+"""The option under which a scaler's backend is handed the block."""
 
 SMALLEST_PREFIX = 30
 """One address for the bridge and one for a guest."""
@@ -20,6 +24,11 @@ def firecracker_network(entry: FirecrackerEntry) -> dict[str, Any]:
         "gateway": entry.gateway or str(network.network_address + 1),
         "netmask": entry.netmask or str(network.netmask),
     }
+
+
+def network_of(type_: str, network: Mapping[str, Any]) -> dict[str, Any]:
+    """The option of a scaler of that type that tells its backend of the network, if it has one."""
+    return {NETWORK_OPTION: dict(network)} if type_ == BackendType.FIRECRACKER.value else {}
 
 
 def network_mistakes(block: object) -> Iterator[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
+from kici_scaler.domain.scalers import BackendType
 from workers.container import containers, upkeep
 from workers.container.engine import Connection
 from workers.container.known import Engines
@@ -82,7 +83,7 @@ class Stock:
 
     def _restore_rules(self, connection: Connection, isolated: Sequence[Listed]) -> None:
         try:
-            lost = upkeep.restore_rules(connection, self._tools.isolation, isolated)
+            lost = upkeep.restore_rules(connection, self._tools, isolated)
         except BackendError as error:
             _log.error("network rules could not be looked after", problem=str(error))
             return
@@ -103,7 +104,13 @@ class Stock:
         if not self._tools.isolation.is_available:
             return 0
         try:
-            return self._tools.isolation.forget_all_but(living, self._installation_id, deadline)
+            return self._tools.isolation.forget_all_but(
+                living,
+                self._installation_id,
+                deadline,
+                # Agents in microVMs have no container, and their rules are not for us to judge.
+                concerns=lambda owner: not owner.is_of(BackendType.FIRECRACKER.value),
+            )
         except BackendError as error:
             _log.warning("stale network rules stay behind", problem=str(error))
             return 0

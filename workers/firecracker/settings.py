@@ -9,10 +9,8 @@ from typing import Any
 
 from kici_scaler.domain.guest_addresses import GuestNetwork
 from kici_scaler.domain.scalers import LabelSet
+from kici_scaler.scalers_file.firecracker import NETWORK_OPTION
 from workers.errors import Permanent
-
-NETWORK_OPTION = "network"
-"""Under which option a scaler carries the file's `firecracker` block."""
 
 DEFAULT_CHROOT_BASE = "/srv/jailer"
 DEFAULT_OVERLAY_MIB = 2048

@@ -20,6 +20,7 @@ from kici_scaler.store.machines import Announcement
 from workers.contract import Backend, BackendContext
 from workers.fleet.fleet import Fleet
 from workers.fleet.ports import FleetPorts
+from workers.host.addresses import DatabaseAddresses
 from workers.host.site import Plot, Site
 from workers.ledger import MachineLedger, ledger_directory
 from workers.machine import Machine, local_machine
@@ -59,6 +60,7 @@ class BackendHost:
             machine=self._machine,
             state_dir=settings.state_dir,
             ambient=MappingProxyType(dict(os.environ)),
+            addresses=DatabaseAddresses(runtime, self._machine.id),
         )
         self.backend: Backend = open_backend(kind.value, context, options.stand_ins)
         ledger = MachineLedger(

@@ -30,6 +30,10 @@ class Owner:
     def __str__(self) -> str:
         return f"{self.installation_id}/{self.agent_id}"
 
+    def is_of(self, backend_type: str) -> bool:
+        """Whether its agent was made by that type of backend, by the id that it was given."""
+        return self.agent_id.startswith(f"scaler-{backend_type}-")
+
     @classmethod
     def parse(cls, text: str) -> Owner | None:
         """The owner that was written as `str(owner)`; None for anything else."""

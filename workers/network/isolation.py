@@ -58,17 +58,26 @@ class Isolation:
         self._changed(lambda present: commands.forget_commands(present, leaving), deadline)
 
     def forget_all_but(
-        self, living: Callable[[], Collection[Owner]], installation_id: str, deadline: Deadline
+        self,
+        living: Callable[[], Collection[Owner]],
+        installation_id: str,
+        deadline: Deadline,
+        concerns: Callable[[Owner], bool] = lambda _owner: True,
     ) -> int:
         """Take away the rules of an installation's agents that are not among the living.
 
         `living` is asked after the rules were read, so an agent that comes meanwhile keeps
-        its own. Returns how many agents had rules left.
+        its own. `concerns` says whose rules are the caller's to judge, as several backends
+        may share a host. Returns how many agents had rules left.
         """
         stale: set[Owner] = set()
 
         def wanted(present: Ruleset) -> list[Command]:
-            ours = {each for each in present.owners() if each.installation_id == installation_id}
+            ours = {
+                each
+                for each in present.owners()
+                if each.installation_id == installation_id and concerns(each)
+            }
             stale.update(ours - set(living()) if ours else ())
             return commands.forget_commands(present, stale)
 
@@ -86,7 +95,7 @@ class Isolation:
         return found
 
     def _changed(self, wanted: Callable[[Ruleset], list[Command]], deadline: Deadline) -> None:
-        with self._alone(deadline):
+        with self.alone(deadline):
             to_do = wanted(self._read(deadline))
             if to_do:
                 nft.run(to_do, deadline)
@@ -96,7 +105,12 @@ class Isolation:
         return ruleset.read((item for table in tables for item in table), commands.MARK)
 
     @contextmanager
-    def _alone(self, deadline: Deadline) -> Iterator[None]:
+    def alone(self, deadline: Deadline) -> Iterator[None]:
+        """Be the only one on this host who changes rules.
+
+        Raises:
+            NotDone: somebody else is at it for too long, or the lock cannot be used.
+        """
         try:
             self._lock.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock, timeout=deadline.within(nft.SECONDS).remaining)

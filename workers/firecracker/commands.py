@@ -1,0 +1,123 @@
+"""`kici-scaler firecracker`: a machine's bridge, made ready, looked at, taken away."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, NoReturn
+
+import typer
+
+from kici_scaler.domain.guest_addresses import GuestNetwork
+from kici_scaler.errors import InvalidInput
+from workers.contract import Deadline
+from workers.errors import BackendError
+from workers.firecracker import persistence
+from workers.firecracker.host_network import HostNetwork
+from workers.firecracker.settings import Bridge
+
+SECONDS = 120.0
+"""What one command may take."""
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+BridgeName = Annotated[str, typer.Option("--bridge", help="The bridge.", metavar="NAME")]
+Cidr = Annotated[
+    str,
+    typer.Option(
+        "--cidr",
+        help="Its network, or its own address with the prefix.",
+        metavar="CIDR",
+    ),
+]
+Table = Annotated[str, typer.Option("--table", help="The nftables table.", metavar="NAME")]
+
+
+@app.command()
+def provision(
+    bridge: BridgeName = "kici-br0",
+    cidr: Cidr = "10.0.0.0/24",
+    table: Table = "kici",
+    host_iface: Annotated[
+        str | None,
+        typer.Option(help="How guests get out; the default route's unless given.", metavar="NAME"),
+    ] = None,
+    persist: Annotated[
+        bool, typer.Option("--persist", help="Do it again at each boot, by a systemd unit.")
+    ] = False,
+) -> None:
+    """Make this machine ready for microVMs. Safe to repeat; living guests keep their network.
+
+    Example: kici-scaler firecracker provision --bridge kici-br0 --cidr 10.0.0.0/24 --persist
+    """
+    host, deadline = _host(bridge, cidr, table), Deadline.after(SECONDS)
+    try:
+        host.provision(deadline, host_iface)
+        if persist:
+            persistence.persist(host.bridge, host.files, host_iface, deadline)
+    except BackendError as error:
+        _fail(error)
+    typer.echo(f"OK: {bridge} is ready for microVMs")
+
+
+@app.command()
+def verify(
+    bridge: BridgeName = "kici-br0", cidr: Cidr = "10.0.0.0/24", table: Table = "kici"
+) -> None:
+    """See whether this machine is ready for microVMs; changes nothing.
+
+    Example: kici-scaler firecracker verify --bridge kici-br0 --cidr 10.0.0.0/24
+    """
+    try:
+        health = _host(bridge, cidr, table).health(Deadline.after(SECONDS))
+    except BackendError as error:
+        _fail(error)
+    if not health.is_healthy:
+        typer.echo(f"UNHEALTHY: {bridge}: {health.detail}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"OK: {bridge} is {health.detail}")
+
+
+@app.command()
+def teardown(
+    bridge: BridgeName = "kici-br0", cidr: Cidr = "10.0.0.0/24", table: Table = "kici"
+) -> None:
+    """Undo what `provision` did; microVMs that run lose their network. Safe to repeat.
+
+    Rules of agents stay: they let nobody do anything. The file for NetworkManager stays too.
+
+    Example: kici-scaler firecracker teardown --bridge kici-br0
+    """
+    for problem in _host(bridge, cidr, table).teardown(Deadline.after(SECONDS)):
+        typer.echo(f"warning: {problem}", err=True)
+    typer.echo(f"OK: {bridge} is gone")
+
+
+def network_of(cidr: str) -> GuestNetwork:
+    """The network in `10.0.0.0/24`, or in `10.0.0.1/24` where that is the bridge's own address.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    try:
+        interface = ipaddress.IPv4Interface(cidr)
+    except ValueError as error:
+        raise InvalidInput(
+            f"`{cidr}` is no IPv4 network", hint="Write it as in 10.0.0.0/24."
+        ) from error
+    network = interface.network
+    if network.prefixlen > 30:
+        raise InvalidInput(f"`{cidr}` has no room for a bridge and a guest")
+    ends = (network.network_address, network.broadcast_address)
+    own = network.network_address + 1 if interface.ip in ends else interface.ip
+    return GuestNetwork(str(network), str(own), str(network.netmask))
+
+
+def _host(bridge: str, cidr: str, table: str) -> HostNetwork:
+    return HostNetwork(Bridge(bridge, network_of(cidr), table))
+
+
+def _fail(error: BackendError) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    if error.hint:
+        typer.echo(f"hint: {error.hint}", err=True)
+    raise typer.Exit(1)
