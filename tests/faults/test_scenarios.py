@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,15 @@ import pytest
 
 from kici_scaler import checkpoints
 from tests.faults.checker import check, keep_history, still_open, wait_for_quiet
+from tests.faults.faults import Toll, kill_agent
 from tests.faults.jobs import Job, ask_for_all, dispatcher, jobs
 from tests.faults.stage import Cast, Stage, stage
 from tests.support.waiting import eventually
 
-STEPS = tuple(name for name in checkpoints.ALL if not name.startswith("inspect."))
+LOOKS = tuple(name for name in checkpoints.ALL if name.startswith("inspect."))
+"""Reached only when an agent was lost."""
+
+STEPS = tuple(name for name in checkpoints.ALL if name not in LOOKS)
 
 
 def _is_used(the: Stage, step: str) -> bool:
@@ -44,6 +49,27 @@ def test_a_process_killed_at_any_named_step_loses_doubles_and_leaks_nothing(
         wait_for_quiet(the, asked, within=120)
         findings = check(the, asked)
         assert findings.none, findings
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_killed_while_it_looks_at_a_dead_agent_leaves_the_verdict_to_the_next(
+    tmp_path: Path,
+) -> None:
+    toll = Toll()
+    with stage(tmp_path, most_agents=1) as the, dispatcher(the) as client:
+        keep_history(the)
+        asked = [Job(f"victim-{step}", 90.0) for step in LOOKS]
+        for step, job in zip(LOOKS, asked, strict=True):
+            ask_for_all(client, the, [job])
+            eventually(lambda: the.rows("SELECT 1 FROM spawns WHERE state = 'busy'"), within=60)
+            the.arm(step)
+            kill_agent(toll).work(the, random.Random(0), lambda _seconds: None)
+            eventually(partial(_is_used, the, step), within=60, why=partial(_tell, the, step))
+            wait_for_quiet(the, [job], within=60)
+        findings = check(the, asked, may_have_died=toll.killed_agents)
+        assert findings.none, findings
+        ended = the.rows("SELECT state FROM scale_requests")
+        assert [row["state"] for row in ended] == ["failed"] * len(LOOKS)
 
 
 @pytest.mark.parametrize("mutex", [True, False], ids=["with the mutex", "without it"])

@@ -12,9 +12,10 @@ import structlog
 from workers.container import containers, networks, runtime_volume
 from workers.container.engine import Connection
 from workers.container.marks import POLICY, PURPOSE, SCALER, owner_in
+from workers.container.networks import AgentNetwork
 from workers.container.seen import Listed
+from workers.container.tools import Tools, own_container
 from workers.network.access import AgentAccess, Owner
-from workers.network.isolation import Isolation
 
 FILLER_SECONDS = 600.0
 """Packing the agent takes seconds; what has been at it for this long was left behind."""
@@ -40,7 +41,7 @@ def accesses_of(found: Iterable[Listed]) -> dict[Owner, AgentAccess]:
 
 
 def restore_rules(
-    connection: Connection, isolation: Isolation, found: Sequence[Listed]
+    connection: Connection, tools: Tools, found: Sequence[Listed]
 ) -> tuple[Owner, ...]:
     """Put rules in force again that should be and are not; whose they are.
 
@@ -49,13 +50,31 @@ def restore_rules(
     wanted = accesses_of(found)
     if not wanted:
         return ()
-    there = isolation.addresses(connection.deadline)
-    lost = [owner for owner, access in wanted.items() if there.get(owner) != access.address]
-    if lost:
-        network = networks.ensure(connection)
-        for owner in lost:
-            isolation.let(network.bridge, network.network, wanted[owner], connection.deadline)
-    return tuple(lost)
+    there = tools.isolation.addresses(connection.deadline)
+    lost = [access for owner, access in wanted.items() if there.get(owner) != access.address]
+    if not lost:
+        return ()
+    network = networks.ensure(connection)
+    return tuple(each.owner for each in lost if _restored(connection, tools, network, each))
+
+
+def _restored(
+    connection: Connection, tools: Tools, network: AgentNetwork, access: AgentAccess
+) -> bool:
+    """Put an agent's rules in force, unless somebody else sees to it.
+
+    Since the list was made it may have been destroyed, and its address be another's by now: so
+    it is held, and looked at once more.
+    """
+    owner = access.owner
+    if tools.records.is_held(owner):
+        return False
+    with tools.records.held(owner, connection.deadline):
+        seen = own_container(connection, owner)
+        if seen is None or seen.addresses.get(networks.NAME) != access.address:
+            return False
+        tools.isolation.let(network.bridge, network.network, access, connection.deadline)
+    return True
 
 
 def remove_left_fillers(connection: Connection, installation_id: str) -> int:
