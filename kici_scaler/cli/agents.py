@@ -195,6 +195,7 @@ def _live_details(agent: AgentView) -> Iterator[tuple[str, object]]:
     yield "gateway", agent.gateway
     yield "unseen since", agent.unseen_since
     yield "facts", ", ".join(f"{name} {value}" for name, value in (agent.facts or {}).items())
+    yield "reserved by", agent.reserved_by
     yield "revision", agent.revision
     yield "deadline", agent.deadline_at
     yield from _timings(agent.timings)
@@ -222,6 +223,8 @@ def _outcome_details(outcome: OutcomeView) -> Iterator[tuple[str, object]]:
     if outcome.gone_at is not None:
         yield "scaler", f"{outcome.scaler} ({outcome.backend_type})"
         yield "machine", outcome.machine_id
+        yield "reserved by", outcome.reserved_by
+        yield "revision", outcome.revision
         yield from _timings(outcome.timings)
 
 

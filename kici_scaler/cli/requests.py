@@ -118,6 +118,8 @@ def _details(found: RequestView) -> list[tuple[str, object]]:
         ("agent's state", found.agent_state),
         ("scaler", found.scaler),
         ("machine", found.machine_id),
+        ("reserved by", found.reserved_by),
+        ("revision", found.revision),
         ("requeued", found.requeues or None),
         ("last error", found.last_provisioning_error),
         ("requested", found.created_at),

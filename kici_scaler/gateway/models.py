@@ -97,6 +97,12 @@ class RequestView(Shape):
     backend_type: str | None
     machine_id: str | None
     agent_state: str | None
+    reserved_by: str | None = None
+    """The process that reserved the agent it has, and the configuration that this followed."""
+    revision: int | None = None
+    cpus: float | None = None
+    """What the job itself declares."""
+    mem_bytes: int | None = None
 
     @classmethod
     def of(cls, row: RequestRow, answer: Answer) -> Self:
@@ -111,7 +117,9 @@ class RequestView(Shape):
             created_at=row.enqueued_at, decided_at=row.decided_at,
             finished_at=row.finished_at, agent_id=row.agent_id, scaler=answer.scaler,
             backend_type=row.backend_type, machine_id=row.machine_id,
-            agent_state=row.spawn_state,
+            agent_state=row.spawn_state, reserved_by=row.owner, revision=row.revision_id,
+            cpus=None if row.request_cpu_millis is None else row.request_cpu_millis / 1000,
+            mem_bytes=row.request_memory_bytes,
         )  # fmt: skip
 
 

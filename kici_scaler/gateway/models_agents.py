@@ -29,6 +29,9 @@ class AgentView(Shape):
     backend_type: str
     machine_id: str | None
     revision: int
+    """The configuration that it was reserved under."""
+    reserved_by: str | None = None
+    """The process that reserved it."""
     label_set: list[str]
     labels: list[str]
     mandatory_labels: list[str]
@@ -53,6 +56,7 @@ class AgentView(Shape):
         return cls(
             agent_id=row.agent_id, state=row.state, scaler=row.scaler,
             backend_type=row.backend_type, machine_id=row.machine_id, revision=row.revision_id,
+            reserved_by=row.reserved_by,
             label_set=list(row.label_set), labels=list(row.labels),
             mandatory_labels=list(row.gate), warm=row.warm,
             resources=Amounts.of(Need(row.cpu_millis, row.memory_bytes)),
@@ -101,6 +105,10 @@ class OutcomeView(Shape):
     scaler: str
     backend_type: str
     machine_id: str | None
+    reserved_by: str | None = None
+    """The process that reserved it; null for one from before that was kept."""
+    revision: int | None = None
+    """The configuration that it was reserved under."""
     job_id: str | None
     run_id: str | None
     first_adopter: str | None

@@ -19,6 +19,10 @@ class OutcomeRow:
     scaler: str
     backend_type: str
     machine_id: str | None
+    reserved_by: str | None
+    """The process that reserved it."""
+    revision: int | None
+    """The configuration that it was reserved under."""
     job_id: str | None
     run_id: str | None
     first_adopter: str | None
@@ -36,14 +40,15 @@ _RECORD = sql(
     """
     INSERT INTO outcomes AS o
         (agent_id, scaler, backend_type, machine_id, job_id, run_id, first_adopter, adopted_at,
-         destroy_reason, condemned_why, failed, targets, log_tail, timings)
+         destroy_reason, condemned_why, failed, targets, log_tail, timings, owner, revision_id)
     SELECT s.agent_id, s.scaler, s.backend_type, s.machine_id, s.job_id, s.run_id, s.adopter,
            CASE WHEN s.adopter IS NOT NULL THEN clock_timestamp() END,
            s.destroy_reason, s.condemned_why, :failed, s.targets, :tail,
            jsonb_strip_nulls(jsonb_build_object(
                'requested', r.enqueued_at, 'reserved', s.reserved_at,
                'spawning', s.spawning_at, 'booting', s.booting_at, 'idle', s.idle_at,
-               'busy', s.busy_at, 'destroying', s.destroying_at))
+               'busy', s.busy_at, 'destroying', s.destroying_at)),
+           s.owner, s.revision_id
     FROM spawns s LEFT JOIN scale_requests r ON r.job_id = s.job_id
     WHERE s.agent_id = ANY(:ids)
     ON CONFLICT (agent_id) DO UPDATE SET
@@ -56,6 +61,7 @@ _RECORD = sql(
         log_tail = CASE WHEN cardinality(excluded.log_tail) > 0
                         THEN excluded.log_tail ELSE o.log_tail END,
         timings = o.timings || excluded.timings,
+        owner = excluded.owner, revision_id = excluded.revision_id,
         updated_at = clock_timestamp()
     """,
     "ids",
@@ -75,8 +81,8 @@ def record(
 
 
 _COLUMNS = """
-    agent_id, scaler, backend_type, machine_id, job_id, run_id, first_adopter, destroy_reason,
-    condemned_why, exit_cause, log_tail, timings, failed, updated_at, gone_at
+    agent_id, scaler, backend_type, machine_id, owner AS reserved_by,
+    revision_id AS revision, job_id, run_id, first_adopter, destroy_reason, condemned_why, exit_cause, log_tail, timings, failed, updated_at, gone_at
 """
 
 

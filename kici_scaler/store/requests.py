@@ -73,12 +73,16 @@ class RequestRow:
     spawn_state: str | None = None
     revision_id: int | None = None
     owner: str | None = None
+    request_cpu_millis: int | None = None
+    """What the job itself declares."""
+    request_memory_bytes: int | None = None
 
 
 _COLUMNS = """
     r.job_id, r.run_id, r.org, r.digest, r.state, r.labels, r.exclude, r.image, r.priority,
     r.requeues, r.routed_scaler, r.wait_code, r.wait_reason, r.last_provisioning_error,
     r.cancel_reason, r.result, r.enqueued_at, r.decided_at, r.finished_at,
+    r.request_cpu_millis, r.request_memory_bytes,
     coalesce(s.agent_id, r.static_agent) AS agent_id, s.backend_type, s.scaler, s.machine_id,
     coalesce(s.state, CASE WHEN r.static_agent IS NULL THEN NULL WHEN r.state = 'running'
         THEN 'busy' ELSE 'idle' END) AS spawn_state, s.revision_id, s.owner

@@ -18,6 +18,18 @@ def test_an_outcome_has_the_time_of_every_state(rows: Rows) -> None:
     assert (found.failed, found.gone_at, found.log_tail) == (False, None, ())
 
 
+def test_who_reserved_an_agent_and_under_what_is_known_after_it_is_gone(rows: Rows) -> None:
+    agent = rows.spawn(S.IDLE)
+    row = rows.get("spawns", agent)
+    rows.call(outcomes.record, [agent])
+    found = rows.call(outcomes.find, agent)
+    assert (found.reserved_by, found.revision) == (row["owner"], row["revision_id"])
+    assert (found.machine_id, set(found.timings)) == (
+        row["machine_id"],
+        {"reserved", "spawning", "booting", "idle"},
+    )
+
+
 def test_the_first_adopter_is_never_overwritten(rows: Rows) -> None:
     agent = rows.spawn(S.IDLE, adopter="gw-1")
     rows.call(outcomes.record, [agent])

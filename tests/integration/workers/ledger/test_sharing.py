@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service import admit, reload, request
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.engine import make_engine
+from kici_scaler.store.engine import Contended, make_engine
 from tests.support.servers import Databases
 from tests.support.waiting import eventually
 from workers.host.host import BackendHost, HostOptions
@@ -66,7 +66,34 @@ class House:
             for number in range(count)
         ]
         request.submit(self.runtime, bodies)
+        self.tick()
+
+    def tick(self) -> None:
+        """What the sweep does each second: decide what waits, and hint the worker."""
+        with suppress(Contended):
+            admit.run_pass(self.runtime)
         self.host.starts.prime()
+        self.host.destroys.prime()
+
+    def comes_to(self, condition: Callable[[], bool]) -> None:
+        """Wait for it while time goes on as it does in an installation."""
+
+        def look() -> bool:
+            self.tick()
+            return condition()
+
+        eventually(look, within=60, why=self.told)
+
+    def told(self) -> str:
+        """Its rows, for the message of a failure."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(
+                text("""
+                    SELECT r.job_id, r.state, r.wait_reason, s.state, s.attempts, s.lease_holder
+                    FROM scale_requests r LEFT JOIN spawns s USING (job_id)
+                """)
+            )
+            return "\n".join(str(tuple(row)) for row in rows)
 
     def count(self, statement: str) -> int:
         with self.engine.connect() as connection:
@@ -108,14 +135,14 @@ def test_two_installations_never_pass_the_cap_of_their_pool_and_give_back_what_w
         _house("second", urls[1], tmp_path / "second") as second,
     ):
         first.ask(3)
-        eventually(lambda: first.started == 3, within=20)
+        first.comes_to(lambda: first.started == 3)
         second.ask(4)
-        eventually(lambda: second.started == 1 and second.undecided == 0, within=20)
+        second.comes_to(lambda: second.started == 1 and second.undecided == 0)
         _refused_wait_with_the_reason(second)
         ledger = MachineLedger(tmp_path / "ledger", "observer", boot_id())
         assert ledger.used("shared") == Need(4_000, 0)
         _room_of_the_first_goes_to_the_second(first, second)
-        eventually(lambda: ledger.used("shared") == Need(4_000, 0), within=20)
+        second.comes_to(lambda: ledger.used("shared") == Need(4_000, 0))
     for url in urls:
         databases.drop(url)
 
@@ -124,8 +151,12 @@ def _refused_wait_with_the_reason(house: House) -> None:
     """Nothing of a refusal is left behind, and the machine is spared for a while."""
     waiting = "FROM scale_requests WHERE state = 'waiting' AND requeues = 0"
     assert house.count(f"SELECT count(*) {waiting}") == 3
-    admit.run_pass(house.runtime)
-    assert house.count(f"SELECT count(*) {waiting} AND wait_reason LIKE '%another installation%'")
+    assert house.count("SELECT count(*) FROM machines WHERE not_before IS NOT NULL") == 1
+    with house.engine.begin() as connection:
+        later = "clock_timestamp() + interval '1 hour'"  # so that it is not over here meanwhile
+        connection.execute(text(f"UPDATE machines SET not_before = {later}"))
+    told = f"SELECT count(*) {waiting} AND wait_reason LIKE '%another installation%'"
+    house.comes_to(lambda: house.count(told) == 3)
     assert house.count("SELECT count(*) FROM agent_tokens") == 1
     assert house.count("SELECT (foreign_use ->> 'cpuMillis')::int FROM machines") == 3_000
 
@@ -133,10 +164,7 @@ def _refused_wait_with_the_reason(house: House) -> None:
 def _room_of_the_first_goes_to_the_second(first: House, second: House) -> None:
     for number in range(3):
         request.cancel(first.runtime, f"job-{number}")
-    first.host.destroys.prime()
-    eventually(lambda: first.count("SELECT count(*) FROM spawns") == 0, within=20)
+    first.comes_to(lambda: first.count("SELECT count(*) FROM spawns") == 0)
     with second.engine.begin() as connection:
         connection.execute(text("UPDATE machines SET not_before = clock_timestamp()"))
-    admit.run_pass(second.runtime)
-    second.host.starts.prime()
-    eventually(lambda: second.started == 4, within=20)
+    second.comes_to(lambda: second.started == 4)
