@@ -74,7 +74,7 @@ def explain(
         own_image=image is not None,
     )
     cluster = load_or_end(config, directory, as_json=as_json).cluster
-    _tell(cluster, wanted, _facts(machine), as_json=as_json)
+    _tell(cluster, wanted, facts_of(machine), as_json=as_json)
 
 
 def _tell(cluster: Cluster, wanted: Wanted, facts: MachineFacts, *, as_json: bool) -> None:
@@ -167,7 +167,8 @@ def _resources(cpus: float | None, memory: str | None) -> Resources:
         raise InvalidInput(str(error)) from error
 
 
-def _facts(machine: str | None) -> MachineFacts:
+def facts_of(machine: str | None) -> MachineFacts:
+    """The facts of `os/arch`, or of this machine."""
     if machine is None:
         return MachineFacts.discovered(sys.platform, platform.machine())
     os, slash, arch = machine.partition("/")

@@ -26,6 +26,7 @@ from kici_scaler.cli import (
     roles,
     scalers,
     settings,
+    simulate,
     status,
     up,
     warm,
@@ -83,6 +84,7 @@ app.add_typer(scalers.app, name="scalers")
 app.add_typer(scalers.machines, name="machines")
 app.add_typer(keys.app, name="keys")
 app.command()(explain.explain)
+app.command()(simulate.simulate)
 
 
 def run() -> None:

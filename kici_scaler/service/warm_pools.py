@@ -70,9 +70,13 @@ def targets(cluster: Cluster, now: datetime) -> dict[PoolKey, int]:
 
 def pools(connection: Connection, revision: Revision, situation: Situation) -> list[Pool]:
     """Every warm pool of the configuration, as it shall be at this moment."""
+    return shaped(revision, situation, _closed(connection, situation))
+
+
+def shaped(revision: Revision, situation: Situation, closed: Mapping[str, str]) -> list[Pool]:
+    """The same from plain data; `closed` says why scalers start nothing ahead of demand."""
     cluster = revision.cluster
     wanted, made_from = targets(cluster, situation.now), digests(revision)
-    closed = _closed(connection, situation)
     found = []
     for scaler, label_set in _pooled(cluster):
         key = key_of(scaler, label_set)

@@ -45,7 +45,8 @@ class AgentView:
 
 _SELECT = """
     SELECT s.agent_id, s.state, s.scaler, s.backend_type, s.machine_id, s.revision_id,
-           s.owner AS reserved_by, s.label_set, coalesce(a.labels, s.agent_labels) AS labels, s.gate, s.warm,
+           s.owner AS reserved_by, s.label_set, coalesce(a.labels, s.agent_labels) AS labels,
+           s.gate, s.warm,
            s.cpu_millis, s.memory_bytes, s.job_id, s.run_id, s.destroy_reason,
            s.condemned_why, s.attempts, a.gateway, a.connection_number, a.unseen_since,
            a.facts, s.deadline_at,

@@ -82,7 +82,8 @@ def record(
 
 _COLUMNS = """
     agent_id, scaler, backend_type, machine_id, owner AS reserved_by,
-    revision_id AS revision, job_id, run_id, first_adopter, destroy_reason, condemned_why, exit_cause, log_tail, timings, failed, updated_at, gone_at
+    revision_id AS revision, job_id, run_id, first_adopter, destroy_reason,
+    condemned_why, exit_cause, log_tail, timings, failed, updated_at, gone_at
 """
 
 

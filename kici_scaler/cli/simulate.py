@@ -1,0 +1,213 @@
+"""`kici-scaler simulate`: what a configuration would make of a demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kici_scaler.cli import access, explain, render
+from kici_scaler.cli.files import DropIns, load_or_end
+from kici_scaler.cli.output import AsJson, print_json
+from kici_scaler.domain.quantities import format_memory
+from kici_scaler.errors import InvalidInput, Unavailable
+from kici_scaler.service.simulate import history, plots, trace
+from kici_scaler.service.simulate.assumed import Assumptions
+from kici_scaler.service.simulate.figures import Figures, figures_of
+from kici_scaler.service.simulate.run import Course
+from kici_scaler.service.simulate.run import simulate as run
+from kici_scaler.service.simulate.trace import Job
+
+MOST_OF_HISTORY = 1_000
+"""As many requests as the gateway lists at once."""
+
+
+def simulate(
+    config: Annotated[
+        Path,
+        typer.Option(
+            envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file to try.", metavar="PATH"
+        ),
+    ],
+    directory: DropIns = None,
+    trace_file: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Demand as CSV: time,labels,duration,...", metavar="FILE"),
+    ] = None,
+    from_history: Annotated[
+        bool, typer.Option("--from-history", help="Take the jobs that ran lately instead.")
+    ] = False,
+    compare: Annotated[
+        Path | None, typer.Option(help="Another scaler file, shown beside.", metavar="PATH")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write plots there: .svg or .html.", metavar="FILE")
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="What machines are: os/arch. This machine's own unless given."),
+    ] = None,
+    machines: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many hosts run workers.")
+    ] = 1,
+    spawn_seconds: Annotated[
+        float, typer.Option(min=0, max=3_600, help="How long a start keeps its spawn slot.")
+    ] = 2.0,
+    boot_seconds: Annotated[
+        float, typer.Option(min=0, max=3_600, help="From then until the agent is connected.")
+    ] = 5.0,
+    end_seconds: Annotated[
+        float, typer.Option(min=0, max=3_600, help="From a job's end until its capacity is free.")
+    ] = 3.0,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a demand against a scaler file: waits, caps that were hit, warm hits, what idles.
+
+    Decisions are those of production; how long agents take to start and end is assumed, and
+    nothing fails. Time is simulated, no server is needed (`--from-history` asks the gateway).
+
+    Example: kici-scaler simulate --config scalers.yaml --trace week.csv --plot week.html
+
+    Example: kici-scaler simulate --config scalers.yaml --compare larger.yaml --from-history
+    """
+    if plot is not None and plot.suffix not in (".svg", ".html"):
+        raise InvalidInput(f"--plot {plot}: write a file that ends in .svg or .html")
+    assumed = Assumptions(
+        explain.facts_of(machine), machines, spawn_seconds, boot_seconds, end_seconds
+    )
+    files = {str(path): path for path in (config, compare) if path is not None}
+    clusters = {
+        name: load_or_end(path, directory if path == config else None, as_json=as_json).cluster
+        for name, path in files.items()
+    }
+    jobs = _jobs(trace_file, from_history=from_history)
+    courses = {name: run(cluster, jobs, assumed) for name, cluster in clusters.items()}
+    found = {name: figures_of(course) for name, course in courses.items()}
+    if plot is not None:
+        _write(plot, courses)
+    if as_json:
+        print_json({name: document(figures) for name, figures in found.items()})
+    else:
+        _print(found)
+        if plot is not None:
+            typer.echo(f"plots are in {plot}")
+
+
+def _jobs(trace_file: Path | None, *, from_history: bool) -> list[Job]:
+    if from_history == (trace_file is not None):
+        raise InvalidInput(
+            "name the demand: either --trace FILE.csv or --from-history",
+            hint="kici-scaler simulate --config scalers.yaml --trace week.csv",
+        )
+    if trace_file is not None:
+        try:
+            with trace_file.open(newline="", encoding="utf-8-sig") as source:
+                return trace.read(source, str(trace_file))
+        except OSError as error:
+            raise Unavailable(f"{trace_file}: {error.strerror}") from error
+    with access.operator() as gateway:
+        answer = gateway.get(
+            "/v1/requests", {"state": ["succeeded", "failed"], "limit": MOST_OF_HISTORY}
+        )
+    jobs = history.jobs_of(answer["requests"])
+    if not jobs:
+        raise InvalidInput("no job ran lately, as far as the gateway remembers")
+    return jobs
+
+
+def _write(path: Path, courses: Mapping[str, Course]) -> None:
+    title = " and ".join(courses)
+    drawn = plots.page(courses, title) if path.suffix == ".html" else plots.picture(courses)
+    try:
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from error
+
+
+def document(figures: Figures) -> dict[str, Any]:
+    """The figures for programs, camelCase."""
+    found: dict[str, Any] = _camel({**asdict(figures), "hit_rate": figures.hit_rate})
+    found["unserved"] = figures.unserved
+    return found
+
+
+def _camel(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_name(key): _camel(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_camel(each) for each in value]
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def _name(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+def _print(found: Mapping[str, Figures]) -> None:
+    rows = [_summary(each) for each in found.values()]
+    render.print_table(
+        ["", *found],
+        [(name, *(row[name] for row in rows)) for name in rows[0]],
+        empty="",
+    )
+    for name, figures in found.items():
+        of = f" with {name}" if len(found) > 1 else ""
+        _print_scalers(figures, of)
+        _print_caps(figures, of)
+
+
+def _summary(each: Figures) -> dict[str, str]:
+    waits = each.waits
+    return {
+        "jobs": str(each.jobs),
+        "that ran": str(each.served),
+        "wait, half of them": _seconds(waits.p50),
+        "wait, 90 %": _seconds(waits.p90),
+        "wait, 99 %": _seconds(waits.p99),
+        "longest wait": _seconds(waits.most),
+        "warm hits": f"{each.hit_rate:.0%}",
+        "agents stood ready": f"{each.idle_seconds / 3600:.1f} h",
+        "CPUs stood ready": f"{each.idle_cpu_seconds / 3600:.1f} CPU hours",
+        "jobs ran": f"{each.busy_seconds / 3600:.1f} h",
+        "most agents at once": str(each.peak_agents),
+        "most CPUs held": f"{each.peak_cpu_millis / 1000:g}",
+        "most memory held": format_memory(each.peak_memory_bytes),
+        "most jobs that waited": str(each.peak_waiting),
+        "lasted": f"{each.lasted_seconds / 3600:.2f} h",
+    }
+
+
+def _print_scalers(figures: Figures, of: str) -> None:
+    typer.echo(f"scalers{of}")
+    render.print_table(
+        ["scaler", "jobs", "warm hits", "most agents", "wait, half", "wait, 99 %", "longest"],
+        [
+            (each.scaler, each.jobs, each.warm_hits, each.peak_agents,
+             _seconds(each.waits.p50), _seconds(each.waits.p99), _seconds(each.waits.most))
+            for each in figures.scalers
+        ],
+        empty="no scaler served a job",
+    )  # fmt: skip
+
+
+def _print_caps(figures: Figures, of: str) -> None:
+    typer.echo(f"caps that jobs waited for{of}")
+    render.print_table(
+        ["cap", "jobs", "all their waiting"],
+        [(each.cap, each.jobs, f"{each.job_seconds / 3600:.2f} h") for each in figures.caps],
+        empty="none",
+    )
+    if figures.unserved:
+        render.print_table(
+            ["jobs that never ran", "because"],
+            [(count, why) for why, count in figures.unserved.items()],
+            empty="",
+        )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
