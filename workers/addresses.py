@@ -33,3 +33,6 @@ class AddressBook(Protocol):
 
     def unowned(self) -> frozenset[str]:
         """Agents that have had an address for a while and that no row stands for."""
+
+    def connected(self) -> frozenset[str]:
+        """Agents with an address that have connected: they have read what they were told."""

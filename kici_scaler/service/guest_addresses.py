@@ -102,3 +102,13 @@ def unowned(runtime: Runtime, *, machine_id: str, older_than_seconds: float) -> 
     """
     with transaction(runtime.engine) as connection:
         return guest_addresses.unowned(connection, machine_id, older_than_seconds)
+
+
+def connected(runtime: Runtime, *, machine_id: str) -> frozenset[str]:
+    """Agents with an address there that have registered, so hold all that they were told.
+
+    Raises:
+        DatabaseUnreachable: the database does not answer.
+    """
+    with transaction(runtime.engine) as connection:
+        return guest_addresses.connected(connection, machine_id)

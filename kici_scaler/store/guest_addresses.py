@@ -39,6 +39,11 @@ _UNOWNED = sql("""
       AND NOT EXISTS (SELECT 1 FROM spawns s WHERE s.agent_id = g.agent_id)
 """)
 
+_CONNECTED = sql("""
+    SELECT agent_id FROM guest_addresses JOIN spawns USING (agent_id)
+    WHERE guest_addresses.machine_id = :machine AND state IN ('idle', 'busy')
+""")
+
 
 def of_agent(connection: Connection, machine_id: str, agent_id: str) -> GuestAddress | None:
     """What the agent has on that machine; None when it has nothing."""
@@ -77,6 +82,12 @@ def unowned(connection: Connection, machine_id: str, older_than_seconds: float) 
     """Agents of a machine that have had an address for so long, and that no row stands for."""
     asked = {"machine": machine_id, "older": older_than_seconds}
     return frozenset(row.agent_id for row in connection.execute(_UNOWNED, asked))
+
+
+def connected(connection: Connection, machine_id: str) -> frozenset[str]:
+    """Agents of a machine that have an address and have registered."""
+    rows = connection.execute(_CONNECTED, {"machine": machine_id})
+    return frozenset(row.agent_id for row in rows)
 
 
 def _address(row: Row[Any]) -> GuestAddress:

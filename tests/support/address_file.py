@@ -47,6 +47,9 @@ class AddressFile:
     def unowned(self) -> frozenset[str]:
         return frozenset()
 
+    def connected(self) -> frozenset[str]:
+        return frozenset(self.held())
+
     @contextmanager
     def _changed(self) -> Iterator[dict[str, GuestAddress]]:
         with FileLock(f"{self.path}.lock"):

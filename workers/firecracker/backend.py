@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -34,6 +34,7 @@ from workers.firecracker.spawn import Spawn
 from workers.firecracker.stock import Stock
 from workers.firecracker.teardown import Teardown
 from workers.firecracker.tools import Tools, owner_of
+from workers.network.access import Owner
 from workers.network.isolation import MACHINE_LOCK, Isolation
 
 GUESTS_LOCK = Path("/run/kici/firecracker.lock")
@@ -61,6 +62,7 @@ class FirecrackerBackend:
             GUESTS_LOCK if is_root else folder / "guests.lock",
         )
         self._bases: frozenset[Path] = frozenset()
+        self._cleared: set[str] = set()
 
     def prepare(self, scalers: Sequence[Scaler], deadline: Deadline) -> None:
         """Make the bridge ready if it is not, and see that there is room for microVMs."""
@@ -139,25 +141,31 @@ class FirecrackerBackend:
         record = self._tools.records.look(owner_of(agent))
         return tools.cause_of(layout, was_stopped=record.is_ending)
 
-    def configured(self, agent_ids: Collection[str], deadline: Deadline) -> int:
-        """Leave guests whose agents have connected nothing to read any more; how many.
+    def attend(self, deadline: Deadline) -> None:
+        """Leave guests whose agents have connected nothing to read any more.
 
-        Their token was single-use for as long as it was there; a job has no need of it. What
-        cannot be cleared now is tried again, and never harms the agent.
+        Their token was there only for as long as the agent needed it; its job has no need of it.
+        What cannot be cleared now is tried again, and never harms the agent.
         """
-        return sum(self._clear(each, deadline) for each in agent_ids)
+        if self._context.addresses is None:
+            return
+        connected = self._context.addresses.connected()
+        self._cleared &= connected
+        for agent_id in sorted(connected - self._cleared):
+            if self._clear(agent_id, deadline):
+                self._cleared.add(agent_id)
 
     def _clear(self, agent_id: str, deadline: Deadline) -> bool:
-        agent = ComputeRef(self._context.installation_id, "", agent_id, 0)
-        owner = owner_of(agent)
+        """Whether nothing of it is left to be cleared."""
+        owner = Owner(self._context.installation_id, agent_id)
         try:
             record = self._tools.records.look(owner)
             layout = record.layout(agent_id)
-            if layout is None or not record.is_told or record.is_cleared:
-                return False
+            if layout is None or record.is_cleared:
+                return True
             with self._tools.records.held(owner, deadline.within(1)) as held:
                 FirecrackerApi(layout.socket).clear_metadata(deadline)
-                held.save(is_cleared=True)
+                held.save(is_told=True, is_cleared=True)
         except BackendError as error:
             _log.warning("a guest's metadata is not cleared yet", agent=agent_id, why=str(error))
             return False

@@ -70,6 +70,7 @@ class Spawn:
             held.save(token=self._order.lease_token)
             if held.record.has_run and not layout.home.exists():
                 raise Permanent(f"{self._order.agent_id} has run, and failed to come up")
+            self._await_earlier(layout)
             if layout.started.exists() and description is not None:
                 return self._find(held, layout, description)
             self._require_wanted()
@@ -119,7 +120,6 @@ class Spawn:
         order = self._order
         order.tell(LifecycleKind.PROVISIONING, f"preparing {layout.agent_id}")
         chroot.require_room(layout.base)
-        self._await_earlier(layout)
         held.save(base=str(layout.base), program=layout.program, scaler=order.scaler)
         description = self._network(held, layout)
         steps: list[Callable[[], object]] = [
@@ -140,12 +140,12 @@ class Spawn:
         return self._arrived(layout, description)
 
     def _await_earlier(self, layout: Layout) -> None:
-        """A monitor of a killed caller may be about to start it; then it is that one's."""
-        quiet = processes.wait_until(
+        """A monitor of a killed caller may be about to start it; then that is what is found."""
+        if not layout.home.exists() or processes.wait_until(
             lambda: layout.started.exists() or not processes.of(layout), self._deadline
-        )
-        if layout.started.exists() or not quiet:
-            raise OutcomeUnknown(f"{layout.agent_id} is being started by an earlier call")
+        ):
+            return
+        raise OutcomeUnknown(f"{layout.agent_id} is being started by an earlier call")
 
     def _network(self, held: Held, layout: Layout) -> Description:
         """Address, interface and rules; nobody else gives out any of these meanwhile."""

@@ -62,6 +62,9 @@ class DatabaseAddresses:
             )
         )
 
+    def connected(self) -> frozenset[str]:
+        return _asked(lambda: guest_addresses.connected(self.runtime, machine_id=self.machine_id))
+
 
 def _asked(call: Callable[[], T]) -> T:
     """A commit whose answer was lost is no harm: every call may be repeated."""

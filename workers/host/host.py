@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -17,7 +18,7 @@ from kici_scaler.service import machine_life, start
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.machines import Announcement
-from workers.contract import Backend, BackendContext
+from workers.contract import Backend, BackendContext, Deadline
 from workers.fleet.fleet import Fleet
 from workers.fleet.ports import FleetPorts
 from workers.host.addresses import DatabaseAddresses
@@ -30,6 +31,15 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
 STOCK_SECONDS = 60.0
+ATTEND_SECONDS = 10.0
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A backend that has something to see to every few seconds."""
+
+    def attend(self, deadline: Deadline) -> None:
+        """See to it; raises `BackendError` when it could not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,8 @@ class BackendHost:
         told = self._preparer.degraded
         while not self._stopped.wait(BEAT_SECONDS):
             try:
+                if isinstance(self.backend, Attends):
+                    self.backend.attend(Deadline.after(ATTEND_SECONDS))
                 self._preparer.look()
                 if self._preparer.degraded != told:
                     told = self._tell(self._preparer.degraded)
