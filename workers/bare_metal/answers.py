@@ -132,6 +132,8 @@ class Checked(_Answer):
     scopes: bool = False
     """Whether the user's systemd makes scopes; only looked at where no cgroup can be made."""
     free_bytes: int
+    runtime: str | None = None
+    """The container runtime that the user may use; only looked for when asked."""
     executables: Mapping[str, str | None]
 
 

@@ -9,6 +9,7 @@ import structlog
 
 from kici_scaler.domain.scalers import Scaler
 from workers.bare_metal import answers
+from workers.bare_metal.boxed import any_boxed, box_of, is_boxed
 from workers.bare_metal.checks import BUILTIN_AGENT, executables_of, findings_of, needs_agent
 from workers.bare_metal.host import Answer, Host, LocalHost
 from workers.bare_metal.ssh.host import SshHost
@@ -84,7 +85,10 @@ class BareMetalBackend:
         self._read("check", {"executables": []}, deadline)
 
     def check(self, scalers: Sequence[Scaler], deadline: Deadline) -> tuple[Finding, ...]:
-        asked = {"executables": sorted(executables_of(scalers, self._context.ambient))}
+        asked = {
+            "executables": sorted(executables_of(scalers, self._context.ambient)),
+            "containers": any(map(any_boxed, scalers)),
+        }
         checked = answers.Checked.model_validate(self._read("check", asked, deadline))
         if any(needs_agent(each) for scaler in scalers for each in scaler.label_sets):
             self._agent_command(deadline)
@@ -110,17 +114,9 @@ class BareMetalBackend:
             raise
 
     def _spawn(self, order: SpawnOrder, deadline: Deadline) -> SpawnedCompute:
-        program = order.label_set.text("binaryPath")
-        if not program:
-            raise Permanent(
-                f"label set {order.label_set.index} of `{order.scaler}` names no program",
-                hint="set `binaryPath` on the label set",
-            )
         if not order.still_wanted():
             raise NotDone(f"{order.agent_id} is no longer wanted")
-        order.tell(LifecycleKind.PROVISIONING, f"starting {program}")
-        command = self._agent_command(deadline) if program == BUILTIN_AGENT else [program]
-        asked = self._start_content(order, command)
+        asked = self._start_content(order, deadline)
         started = answers.Started.model_validate(self._host.ask("start", asked, deadline))
         for warning in started.warnings:
             _log.warning(warning, agent_id=order.agent_id, scaler=order.scaler)
@@ -129,20 +125,36 @@ class BareMetalBackend:
         ref = answers.reference(self._context.machine.id, started.folder, started.process)
         return SpawnedCompute(order.agent_id, ref)
 
-    def _start_content(self, order: SpawnOrder, command: list[str]) -> dict[str, object]:
+    def _start_content(self, order: SpawnOrder, deadline: Deadline) -> dict[str, object]:
         return {
+            **self._what(order, deadline),
             "installation_id": order.installation_id,
             "agent_id": order.agent_id,
             "token": order.lease_token,
             "scaler": order.scaler,
             "job_id": order.job_id,
             "run_id": order.run_id,
-            "command": command,
             "agent_token": order.agent_token,
             "environment": self._environment(order),
             "limits": _limits(order),
             "watch_seconds": WATCH_SECONDS,
         }
+
+    def _what(self, order: SpawnOrder, deadline: Deadline) -> dict[str, object]:
+        """The program, or the container."""
+        program = order.label_set.text("binaryPath")
+        if is_boxed(order.label_set):
+            image = order.job_image or order.label_set.text("image")
+            order.tell(LifecycleKind.PROVISIONING, f"starting a container of {image}")
+            return {"command": [], "container": box_of(order, self._agent_file(deadline))}
+        if not program:
+            raise Permanent(
+                f"label set {order.label_set.index} of `{order.scaler}` names no program",
+                hint="set `binaryPath` on the label set",
+            )
+        order.tell(LifecycleKind.PROVISIONING, f"starting {program}")
+        is_ours = program == BUILTIN_AGENT
+        return {"command": self._agent_command(deadline) if is_ours else [program]}
 
     def _environment(self, order: SpawnOrder) -> dict[str, str]:
         given = agent_environment(order, "bare-metal")
@@ -190,6 +202,12 @@ class BareMetalBackend:
         except OutcomeUnknown as error:
             raise NotDone(str(error)) from error
 
+    def _agent_file(self, deadline: Deadline) -> str:
+        try:
+            return self._host.agent_file(deadline)
+        except OutcomeUnknown as error:
+            raise NotDone(str(error)) from error
+
     def _read(self, command: str, content: Mapping[str, object], deadline: Deadline) -> Answer:
         """Ask what changes nothing: without an answer, nothing was done."""
         try:
@@ -210,7 +228,8 @@ def _name(agent: ComputeRef) -> dict[str, object]:
 
 def _limits(order: SpawnOrder) -> dict[str, int | None]:
     """Limits for the host to enforce; none unless the scaler asks for it."""
-    if order.options.get("enforceCgroups") is not True or not order.limits.is_declared:
+    enforced = order.options.get("enforceCgroups") is True or is_boxed(order.label_set)
+    if not enforced or not order.limits.is_declared:
         return {}
     return {
         "memory_bytes": order.limits.memory_bytes,

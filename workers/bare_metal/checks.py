@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kici_scaler.domain.scalers import LabelSet, Scaler
 from workers.bare_metal import answers
+from workers.bare_metal.boxed import is_boxed, is_open
 from workers.contract import Finding, Severity
 from workers.environment import forwarded
 
@@ -47,7 +48,7 @@ def findings_of(
         found += _of_scaler(scaler, checked, is_here=is_here)
         for label_set in scaler.label_sets:
             subject = f"{scaler.name}, label set {label_set.index}"
-            found += _of_label_set(subject, label_set, checked, ambient, is_here=is_here)
+            found += _of_label_set(subject, scaler, label_set, checked, ambient, is_here=is_here)
     return tuple(found)
 
 
@@ -91,14 +92,37 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
+def _of_boxed(subject: str, scaler: Scaler, checked: answers.Checked) -> Iterator[Finding]:
+    if checked.runtime is None:
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            "has an `image` and no program, and the machine has no container runtime",
+            "install Docker or Podman there and let the user use it, or set `binaryPath`",
+        )
+    elif not is_open(scaler.options):
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            "its containers cannot be isolated by a bare-metal scaler",
+            "set `networkIsolation: false`, or use a scaler of `type: container`",
+        )
+    else:
+        yield Finding(Severity.OK, subject, f"runs its image by {checked.runtime}")
+
+
 def _of_label_set(
     subject: str,
+    scaler: Scaler,
     label_set: LabelSet,
     checked: answers.Checked,
     ambient: Mapping[str, str],
     *,
     is_here: bool,
 ) -> Iterator[Finding]:
+    if is_boxed(label_set):
+        yield from _of_boxed(subject, scaler, checked)
+        return
     path = label_set.text("binaryPath")
     fault = checked.executables.get(path or "")
     if not path:

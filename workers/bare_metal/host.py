@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from kici_scaler.agent.build import build_zipapp, content_digest
 from workers.bare_metal.package import packed
 from workers.bare_metal.supervisor.order import ALLOWED
 from workers.contract import Deadline
@@ -44,6 +45,13 @@ class Host(Protocol):
 
     def agent_command(self, deadline: Deadline) -> list[str]:
         """What runs the reference agent of this installation there.
+
+        Raises:
+            BackendError: it could not be put there.
+        """
+
+    def agent_file(self, deadline: Deadline) -> str:
+        """The path there of the reference agent as one file, for containers.
 
         Raises:
             BackendError: it could not be put there.
@@ -97,6 +105,14 @@ class LocalHost:
         """The one that is installed beside this worker."""
         return [sys.executable, "-m", "kici_scaler.agent"]
 
+    def agent_file(self, _deadline: Deadline) -> str:
+        """Beside the supervisor, by its content."""
+        target = self._folder / f"agent-{content_digest()[:16]}.pyz"
+        try:
+            return str(target if target.is_file() else build_zipapp(target))
+        except OSError as error:
+            raise NotDone(f"{target} cannot be written: {error}") from error
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -120,4 +136,5 @@ def interpret(command: str, text: str) -> Answer:
         raise OutcomeUnknown(f"the supervisor's `{command}` answered nonsense") from error
     cause = answer.get("cause") or {}
     said = f"{message}: {cause['detail']}" if cause.get("detail") else message
-    raise kind(said, log_tail=cause.get("log_tail", ()))
+    job_caused = answer.get("job_caused") is True
+    raise kind(said, job_caused=job_caused, log_tail=cause.get("log_tail", ()))

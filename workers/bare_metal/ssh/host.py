@@ -48,14 +48,18 @@ class SshHost:
         return interpret(command, _last_line(ended.output))
 
     def agent_command(self, deadline: Deadline) -> list[str]:
-        """The reference agent as one file, put there where it is missing."""
+        """The reference agent as one file, run by the machine's Python."""
+        return [remote.PYTHON, self.agent_file(deadline)]
+
+    def agent_file(self, deadline: Deadline) -> str:
+        """Put there where it is missing."""
         agent = _agent()
         ended = self._link.run(remote.find(self._folder, agent), b"", deadline)
         if ended.status == remote.MISSING:
-            return [remote.PYTHON, self._place(agent, deadline)]
+            return self._place(agent, deadline)
         if ended.status != 0:
             raise NotDone(str(self._failure("looking for the agent", ended)))
-        return [remote.PYTHON, _last_line(ended.output)]
+        return _last_line(ended.output)
 
     def close(self) -> None:
         """End the connections."""

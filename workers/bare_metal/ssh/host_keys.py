@@ -7,10 +7,13 @@ import binascii
 import hashlib
 
 import paramiko
+from paramiko.pkey import UnknownKeyType
 
 from workers.bare_metal.ssh.errors import HostKeyRefused
 from workers.bare_metal.ssh.target import Target
 from workers.errors import Unreachable
+
+_NOT_KEYS = (paramiko.SSHException, UnknownKeyType)
 
 
 def trusted_keys(target: Target) -> paramiko.HostKeys:
@@ -46,7 +49,7 @@ def parse_key(text: str) -> paramiko.PKey:
     blob = rest.split(" ")[0]
     try:
         return paramiko.PKey.from_type_string(kind, base64.b64decode(blob, validate=True))
-    except (paramiko.SSHException, binascii.Error, ValueError, IndexError) as error:
+    except (*_NOT_KEYS, binascii.Error, ValueError, IndexError) as error:
         raise Unreachable(
             f"`hostKey` is no public key: {error}",
             hint="write it as in a `.pub` file: `ssh-ed25519 AAAA…`",

@@ -45,10 +45,10 @@ def fork(folder: Folder, order: Order) -> Born:
         OSError: it cannot be run; nothing of it is left.
     """
     pipes = _Pipes(os.pipe(), os.pipe(), os.pipe())
-    environment = order.environment(folder)
+    environment, program = order.environment(folder), order.program(folder)
     pid = os.fork()
     if pid == 0:
-        _run(folder, order, environment, pipes)
+        _run(folder, program, environment, pipes)
     for descriptor in (pipes.release[0], pipes.output[1], pipes.failure[1]):
         os.close(descriptor)
     try:
@@ -70,7 +70,9 @@ def _read_all(descriptor: int) -> str:
         return file.read().decode(errors="replace")
 
 
-def _run(folder: Folder, order: Order, environment: dict[str, str], pipes: _Pipes) -> NoReturn:
+def _run(
+    folder: Folder, program: list[str], environment: dict[str, str], pipes: _Pipes
+) -> NoReturn:
     """The child: wait for release, become the agent."""
     try:
         os.setsid()
@@ -85,7 +87,7 @@ def _run(folder: Folder, order: Order, environment: dict[str, str], pipes: _Pipe
         os.chdir(str(folder.work))
         for standard in (1, 2):
             os.dup2(pipes.output[1], standard)
-        os.execvpe(order.command[0], order.command, environment)
+        os.execvpe(program[0], program, environment)
     except OSError as error:
         os.write(pipes.failure[1], f"{error.errno} {error.filename or ''}".encode())
     finally:

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, files, processes
+from . import boxes, cgroups, files, processes
 from .processes import Identity
 from .refusal import Refused
 
@@ -61,6 +61,11 @@ class Root:
         return self.path / "making"
 
     @property
+    def pulls(self) -> Path:
+        """Credentials of images that are being pulled."""
+        return self.path / "pulls"
+
+    @property
     def attic(self) -> Path:
         """Folders that are on their way out."""
         return self.path / "removed"
@@ -89,6 +94,10 @@ class Root:
     def drop_draft(self, agent_id: str) -> None:
         """Remove a folder that was never completed."""
         files.discard(self.making / agent_id, self.attic)
+
+    def drop_pull(self, agent_id: str) -> None:
+        """Remove what a killed pull left."""
+        files.remove_tree(self.pulls / agent_id)
 
     def drop_tombstone(self, agent_id: str) -> None:
         """Forget a name that was destroyed; one in use keeps its fence."""
@@ -297,5 +306,6 @@ class Folder:
         """Take away what is kept of it; its processes must be gone."""
         record = self.record
         if record is not None:
+            boxes.remove(record.get("container"))
             cgroups.remove(record["cgroups"])
         files.discard(self.path, self.root.attic)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import agent, cgroups, processes, scopes
+from . import agent, boxes, cgroups, processes, scopes
 from .folder import Folder
 from .order import Order
 from .output import Output
@@ -188,6 +188,8 @@ class Watch:
         return {"kind": kind, "exit_code": code, "signal": number, "detail": detail}
 
     def _was_out_of_memory(self, record: dict[str, Any]) -> bool:
+        if record.get("container"):
+            return boxes.was_out_of_memory(record["container"])
         if record.get("scope"):
             return scopes.was_out_of_memory(self._folder.agent_id)
         return cgroups.was_out_of_memory(record["cgroups"])

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cgroups, files, processes, scopes
+from . import boxes, cgroups, files, processes, scopes
 from .folder import Root
 from .refusal import Refused
 
@@ -51,6 +51,7 @@ def check(root: Root, content: dict[str, Any], give_up_at: float) -> dict[str, A
         "python": ".".join(map(str, sys.version_info[:3])),
         "cgroups": usable,
         "scopes": usable is None and scopes.is_usable(),
+        "runtime": boxes.usable() if content.get("containers") else None,
         "executables": {each: _fault(each) for each in content.get("executables", [])},
     }
 

@@ -86,6 +86,8 @@ def _sweep(root: Root) -> None:
         files.remove_tree(half_gone)
     for draft in root.making.glob("*"):
         root.if_unused(draft.name, root.drop_draft)
+    for pull in root.pulls.glob("*"):
+        root.if_unused(pull.name, root.drop_pull)
     oldest = time.time() - TOMBSTONE_SECONDS
     for fence in root.names.glob("*.json"):
         if _written_at(fence) < oldest:

@@ -52,8 +52,11 @@ def _answer(folder: Folder) -> dict[str, Any]:
 
 
 def _create(folder: Folder, fence: Fence, order: Order, give_up_at: float) -> dict[str, Any]:
-    planned = _plan_cgroups(folder, order)
-    if order.limits.any and not planned:
+    # A container's limits are its runtime's business.
+    planned = [] if order.box else _plan_cgroups(folder, order)
+    if order.box is not None:
+        order.box.fetch(folder.root.pulls / order.agent_id, give_up_at)
+    elif order.limits.any and not planned:
         order.use_scope()
     try:
         fence.raise_to(order.lease_token)
@@ -88,7 +91,7 @@ def _lay_out(folder: Folder, order: Order, planned: list[str]) -> None:
     for each in (draft.path, draft.state, draft.work):
         each.mkdir(mode=0o700)
     if order.agent_token:
-        files.write_secret(draft.token, order.agent_token)
+        files.write_secret(order.token_file(draft), order.agent_token)
     draft.record = order.record(planned)
     files.make_private(root.agents)
     draft.path.rename(folder.path)
@@ -97,7 +100,7 @@ def _lay_out(folder: Folder, order: Order, planned: list[str]) -> None:
 
 def _make_cgroups(folder: Folder, order: Order, planned: list[str]) -> list[str]:
     """Warnings: why limits that were asked for are not enforced."""
-    if not order.limits.any:
+    if order.box is not None or not order.limits.any:
         return []
     if not planned:
         return _without_cgroups(order, "this machine has no usable cgroups")
