@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,8 +16,8 @@ from kici_scaler.domain.quantities import format_memory
 from kici_scaler.errors import InvalidInput, Unavailable
 from kici_scaler.service.simulate import history, plots, trace
 from kici_scaler.service.simulate.assumed import Assumptions
+from kici_scaler.service.simulate.course import Course
 from kici_scaler.service.simulate.figures import Figures, figures_of
-from kici_scaler.service.simulate.run import Course
 from kici_scaler.service.simulate.run import simulate as run
 from kici_scaler.service.simulate.trace import Job
 
@@ -25,43 +25,51 @@ MOST_OF_HISTORY = 1_000
 """As many requests as the gateway lists at once."""
 
 
+Config = Annotated[
+    Path,
+    typer.Option(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file to try.", metavar="PATH"),
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option("--trace", help="Demand as CSV: time,labels,duration,...", metavar="FILE"),
+]
+FromHistory = Annotated[
+    bool, typer.Option("--from-history", help="Take the jobs that ran lately instead.")
+]
+Compare = Annotated[
+    Path | None, typer.Option(help="Another scaler file, shown beside.", metavar="PATH")
+]
+Plot = Annotated[
+    Path | None, typer.Option(help="Write plots there: .svg or .html.", metavar="FILE")
+]
+Machine = Annotated[
+    str | None, typer.Option(help="What machines are: os/arch. This machine's own unless given.")
+]
+Machines = Annotated[int, typer.Option(min=1, max=1_000, help="How many hosts run workers.")]
+_SECONDS: Final = {"min": 0, "max": 3_600}
+SpawnSeconds = Annotated[
+    float, typer.Option(**_SECONDS, help="How long a start keeps its spawn slot.")
+]
+BootSeconds = Annotated[
+    float, typer.Option(**_SECONDS, help="From then until the agent is connected.")
+]
+EndSeconds = Annotated[
+    float, typer.Option(**_SECONDS, help="From a job's end until its capacity is free.")
+]
+
+
 def simulate(
-    config: Annotated[
-        Path,
-        typer.Option(
-            envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file to try.", metavar="PATH"
-        ),
-    ],
+    config: Config,
     directory: DropIns = None,
-    trace_file: Annotated[
-        Path | None,
-        typer.Option("--trace", help="Demand as CSV: time,labels,duration,...", metavar="FILE"),
-    ] = None,
-    from_history: Annotated[
-        bool, typer.Option("--from-history", help="Take the jobs that ran lately instead.")
-    ] = False,
-    compare: Annotated[
-        Path | None, typer.Option(help="Another scaler file, shown beside.", metavar="PATH")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write plots there: .svg or .html.", metavar="FILE")
-    ] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(help="What machines are: os/arch. This machine's own unless given."),
-    ] = None,
-    machines: Annotated[
-        int, typer.Option(min=1, max=1_000, help="How many hosts run workers.")
-    ] = 1,
-    spawn_seconds: Annotated[
-        float, typer.Option(min=0, max=3_600, help="How long a start keeps its spawn slot.")
-    ] = 2.0,
-    boot_seconds: Annotated[
-        float, typer.Option(min=0, max=3_600, help="From then until the agent is connected.")
-    ] = 5.0,
-    end_seconds: Annotated[
-        float, typer.Option(min=0, max=3_600, help="From a job's end until its capacity is free.")
-    ] = 3.0,
+    trace_file: Trace = None,
+    from_history: FromHistory = False,
+    compare: Compare = None,
+    plot: Plot = None,
+    machine: Machine = None,
+    machines: Machines = 1,
+    spawn_seconds: SpawnSeconds = 2.0,
+    boot_seconds: BootSeconds = 5.0,
+    end_seconds: EndSeconds = 3.0,
     as_json: AsJson = False,
 ) -> None:
     """Replay a demand against a scaler file: waits, caps that were hit, warm hits, what idles.
@@ -75,25 +83,24 @@ def simulate(
     """
     if plot is not None and plot.suffix not in (".svg", ".html"):
         raise InvalidInput(f"--plot {plot}: write a file that ends in .svg or .html")
-    assumed = Assumptions(
-        explain.facts_of(machine), machines, spawn_seconds, boot_seconds, end_seconds
-    )
-    files = {str(path): path for path in (config, compare) if path is not None}
+    facts = explain.facts_of(machine)
+    assumed = Assumptions(facts, machines, spawn_seconds, boot_seconds, end_seconds)
     clusters = {
-        name: load_or_end(path, directory if path == config else None, as_json=as_json).cluster
-        for name, path in files.items()
+        str(path): load_or_end(path, drop_ins, as_json=as_json).cluster
+        for path, drop_ins in ((config, directory), (compare, None))
+        if path is not None
     }
     jobs = _jobs(trace_file, from_history=from_history)
     courses = {name: run(cluster, jobs, assumed) for name, cluster in clusters.items()}
-    found = {name: figures_of(course) for name, course in courses.items()}
     if plot is not None:
         _write(plot, courses)
+    found = {name: figures_of(course) for name, course in courses.items()}
     if as_json:
         print_json({name: document(figures) for name, figures in found.items()})
-    else:
-        _print(found)
-        if plot is not None:
-            typer.echo(f"plots are in {plot}")
+        return
+    _print(found)
+    if plot is not None:
+        typer.echo(f"plots are in {plot}")
 
 
 def _jobs(trace_file: Path | None, *, from_history: bool) -> list[Job]:

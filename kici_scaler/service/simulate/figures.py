@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kici_scaler.service.simulate.run import Course, Sample
+from kici_scaler.service.simulate.course import Course, Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from kici_scaler.service.simulate.run import Course, Sample
+from kici_scaler.service.simulate.course import Course, Sample
 
 WIDTH: Final = 960
 _PANEL: Final = 240

@@ -11,7 +11,6 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from kici_scaler.domain.admission import Admit, Bind, Deciding, Refuse, Situation
@@ -27,6 +26,7 @@ from kici_scaler.service import warm_pools
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.simulate.agents import Agent, Agents
 from kici_scaler.service.simulate.assumed import Assumptions, machines_of, table_of
+from kici_scaler.service.simulate.course import Course, Sample
 from kici_scaler.service.simulate.demand import Demand, Fate, Queue
 from kici_scaler.service.simulate.trace import Job
 
@@ -36,30 +36,6 @@ TICK_SECONDS = 60.0
 """How often warm pools are looked at when nothing happens."""
 REVISION = -1
 """No stored configuration has this id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """How things stood from a moment on."""
-
-    at: float
-    waiting: int
-    agents: int
-    idle: int
-    cpu_millis: int
-    memory_bytes: int
-
-
-@dataclass(slots=True)
-class Course:
-    """All that happened."""
-
-    fates: list[Fate] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    agents: Agents | None = None
-    demand: Demand | None = None
-    peaks: dict[str, int] = field(default_factory=dict)
-    """The most agents that each scaler had at once."""
 
 
 def simulate(cluster: Cluster, jobs: Sequence[Job], assumed: Assumptions) -> Course:

@@ -18,8 +18,9 @@ from kici_scaler.scalers_file import load
 from kici_scaler.service.simulate import plots
 from kici_scaler.service.simulate.agents import Agent
 from kici_scaler.service.simulate.assumed import Assumptions
+from kici_scaler.service.simulate.course import Course
 from kici_scaler.service.simulate.figures import Figures, figures_of
-from kici_scaler.service.simulate.run import Course, simulate
+from kici_scaler.service.simulate.run import simulate
 from kici_scaler.service.simulate.trace import Job
 
 ASSUMED = Assumptions(
@@ -140,7 +141,7 @@ jobs_of_any_kind = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(drawn=jobs_of_any_kind)
 def test_nothing_is_lost_doubled_or_admitted_over_a_cap(
     cluster: Cluster, drawn: list[tuple[float, str, float, int, int]]
