@@ -146,7 +146,9 @@ def extend(
 ) -> int:
     """Keep the leases alive under which this holder works; returns how many still ran.
 
-    Others in its name run out: a take whose answer was lost, a step that broke off.
+    Others in its name run out: a take whose answer was lost, a step that broke off. So does one
+    that keeps an agent from being torn down past the bound of that: it hangs, however alive the
+    worker is, and the agent has to be taken by another, and alarmed.
     """
     result = connection.execute(
         sql("""
@@ -157,6 +159,7 @@ def extend(
                     ELSE due_at END
             WHERE lease_holder = :holder AND lease_expires_at > clock_timestamp()
               AND lease_token = ANY(CAST(:tokens AS bigint[]))
+              AND (state <> 'destroying' OR deadline_at > clock_timestamp())
         """),
         {"holder": holder, "tokens": list(tokens), "lease": lease_seconds},
     )

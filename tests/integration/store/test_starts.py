@@ -309,6 +309,17 @@ def test_extending_never_brings_a_look_forward(rows: Rows) -> None:
     assert rows.count("spawns", "due_at > clock_timestamp() + interval '800 s'") == 1
 
 
+def test_a_step_that_hangs_does_not_keep_its_lease_past_the_bound_of_a_destroy(rows: Rows) -> None:
+    """Else an agent whose start or destroy never returns would never be set aside or alarmed."""
+    rows.spawn(due=-1)
+    (taken,) = rows.call(_take)
+    rows.set("spawns", taken.agent_id, state="destroying", destroy_reason="spawn-timeout")
+    for left, kept in ((10.0, 1), (-1.0, 0)):
+        rows.shift("spawns", taken.agent_id, deadline_at=left, destroying_at=0.0)
+        found = rows.call(starts.extend, holder="me", tokens=[taken.token], lease_seconds=30)
+        assert found == kept
+
+
 def test_an_agent_that_came_early_is_not_looked_at_for_the_lease_on_its_start(rows: Rows) -> None:
     agent = rows.spawn()
     (taken,) = rows.call(_take, lease=5)
