@@ -313,9 +313,12 @@ def test_a_step_that_hangs_does_not_keep_its_lease_past_the_bound_of_a_destroy(r
     """Else an agent whose start or destroy never returns would never be set aside or alarmed."""
     rows.spawn(due=-1)
     (taken,) = rows.call(_take)
-    rows.set("spawns", taken.agent_id, state="destroying", destroy_reason="spawn-timeout")
+    rows.execute(
+        "UPDATE spawns SET state = 'destroying', destroy_reason = 'spawn-timeout',"
+        " destroying_at = clock_timestamp()"
+    )
     for left, kept in ((10.0, 1), (-1.0, 0)):
-        rows.shift("spawns", taken.agent_id, deadline_at=left, destroying_at=0.0)
+        rows.shift("spawns", taken.agent_id, deadline_at=left)
         found = rows.call(starts.extend, holder="me", tokens=[taken.token], lease_seconds=30)
         assert found == kept
 
