@@ -24,6 +24,7 @@ from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.errors import InvalidInput, Unavailable
 from kici_scaler.gateway.app import make_app
 from kici_scaler.gateway.core import Gateway
+from kici_scaler.gateway.heads import TimedHeads
 from kici_scaler.gateway.life import Life
 from kici_scaler.gateway.scaler_files import ScalerFiles, reload_on_hangup
 from kici_scaler.gateway.threads import DATABASE_SESSIONS
@@ -126,6 +127,7 @@ class _Server(uvicorn.Server):
 def _configuration(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=TimedHeads,
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=PING_SECONDS,
