@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -43,8 +45,13 @@ _FAILURES = {
         (400, "the request breaks a rule"),
         (401, "no valid API key"),
         (403, "the key is not good for this"),
+        (404, "nothing goes by that name"),
+        (405, "the path takes other methods; see Allow"),
+        (408, "the body did not arrive in time"),
+        (409, "its state does not allow this"),
         (413, "body or payload too large"),
         (429, "too many requests; see Retry-After"),
+        (500, "the gateway failed; its log says why"),
         (503, "a server behind the gateway is away; see Retry-After"),
     )
 }
@@ -81,12 +88,29 @@ def make_http(gateway: Gateway, life: Life, files: ScalerFiles | None = None) ->
         routes_settings.router,
     ):
         app.include_router(router)
+    _describe(app)
     app.add_exception_handler(KiciError, _on_error)
     app.add_exception_handler(OperationalError, _on_transient)
     app.add_exception_handler(Exception, _on_failure)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Let the OpenAPI document say what is answered: a body that breaks its shape is a 400."""
+    made = app.openapi
+
+    def described() -> dict[str, Any]:
+        document = made()
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+        for unused in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(unused, None)
+        return document
+
+    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's own pages have it
 
 
 def make_app(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> ASGIApp:
@@ -151,4 +175,7 @@ def _on_http(_: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, KiciError):
         return _answer(http_error(error.__cause__))
     name = _NAMES.get(error.status_code, "refused")
-    return _answer(HttpError(error.status_code, name, str(error.detail)))
+    answer = _answer(HttpError(error.status_code, name, str(error.detail)))
+    # Such as Allow, which says what a path takes instead.
+    answer.headers.update(error.headers or {})
+    return answer
