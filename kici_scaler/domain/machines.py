@@ -17,7 +17,7 @@ class MachineView:
     backend_type: BackendType
     facts: MachineFacts | None
     serves: frozenset[str] | None
-    """Scaler names, or None for every scaler of its type."""
+    """Scaler names, or None for every scaler of its type; a fleet's machines serve their fleet."""
     obstacle: str | None = None
     """Why it takes nothing new (draining, unreachable), or None."""
     pool_obstacle: str | None = None
@@ -36,8 +36,8 @@ class MachineView:
         """
         if self.backend_type is not scaler.type or self.is_remote != bool(scaler.machines):
             return False
-        if self.is_remote and scaler.machine(self.id) is None:
-            return False
+        if self.is_remote:
+            return scaler.machine(self.id) is not None
         return self.serves is None or scaler.name in self.serves
 
     def facts_for(self, scaler: Scaler) -> MachineFacts | None:

@@ -14,6 +14,7 @@ from kici_scaler.domain.scalers import Architecture, OperatingSystem, Platform
 from kici_scaler.scalers_file.explain_errors import Finding
 from kici_scaler.scalers_file.fields import BUILTIN_AGENT
 from kici_scaler.scalers_file.firecracker import network_mistakes
+from kici_scaler.scalers_file.fleets import fleet_mistakes
 from kici_scaler.scalers_file.problems import Path, shown
 from kici_scaler.scalers_file.suggest import did_you_mean
 
@@ -40,6 +41,7 @@ def mistakes(document: Object, place: Place) -> Iterator[Finding]:
     for index, scaler in _objects(document, "scalers"):
         for finding in _scaler_mistakes(scaler, pools):
             yield _under(("scalers", index), finding)
+    yield from fleet_mistakes(document, place)
     yield from _overlapping(document, place)
 
 

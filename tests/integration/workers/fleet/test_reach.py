@@ -58,7 +58,12 @@ def test_a_key_that_is_not_trusted_is_refused_with_its_fingerprint(
         40,
         why=lambda: f"{house.machine('unknown')} {house.machine('b')}",
     )
+    house.ask("job")
+    house.tick()
+
     assert "is not known" in house.machine("unknown").note
+    [reason] = house.waiting()
+    assert "machine `unknown` is unreachable: the host key of" in reason
     assert f"hostKey: {sshd.host_key}" in house.machine("unknown").note
     assert "is not the one that is trusted" in house.machine("b").note
     assert not sshd.state.exists()
