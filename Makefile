@@ -31,7 +31,8 @@ LOCK := env -u UV_FIND_LINKS -u UV_EXTRA_INDEX_URL -u UV_INDEX $(LOCK_HOME)/bin/
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-ssh bench guards docs \
+.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-ssh \
+	e2e-firecracker firecracker-rootfs bench guards docs \
 	lock changelog clean
 
 help: ## list the targets
@@ -84,6 +85,13 @@ e2e-container: setup ## the container backend on a Docker and a Podman of its ow
 
 e2e-ssh: setup ## machines reached by SSH, in network namespaces (ARGS="-k name")
 	@scripts/e2e_ssh.sh $(PY) $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
+
+e2e-firecracker: setup ## the firecracker backend on real microVMs, or a recorder that plays them (SHORT=1)
+	@scripts/e2e_firecracker.sh $(PY) $(if $(SHORT),,-m "long or not long") \
+		$(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
+
+firecracker-rootfs: setup ## a root file system for microVMs, from Debian packages (OUT=file, SUITE=bookworm)
+	@scripts/firecracker_rootfs.sh $(PY) $(or $(OUT),build/firecracker/rootfs.ext4)
 
 bench: setup ## figures and their floors, in one run
 	@$(PY) -m bench $(ARGS)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from kici_scaler.domain.guest_addresses import GuestAddress, GuestNetwork, first_free, mac_of
+from kici_scaler.domain.guest_addresses import (
+    GuestAddress,
+    GuestNetwork,
+    PoolExhausted,
+    first_free,
+    mac_of,
+)
+from workers.errors import NotDone
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class AddressFile:
             if agent_id not in book:
                 taken = {each.address for each in book.values()} | set(foreign)
                 names = {each.tap for each in book.values()} | set(foreign)
-                address = first_free(network, taken)
+                address = _free(network, taken)
                 tap = next(each for each in taps if each not in names)
                 book[agent_id] = GuestAddress(address, mac_of(address), tap)
             return book[agent_id]
@@ -57,3 +64,10 @@ class AddressFile:
             book = {agent: GuestAddress(**each) for agent, each in json.loads(text).items()}
             yield book
             self.path.write_text(json.dumps({agent: asdict(each) for agent, each in book.items()}))
+
+
+def _free(network: GuestNetwork, taken: Collection[str]) -> str:
+    try:
+        return first_free(network, taken)
+    except PoolExhausted as error:
+        raise NotDone(str(error), hint=error.hint) from error
