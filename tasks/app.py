@@ -20,7 +20,7 @@ from config.logs import configure_logging
 from config.settings import settings
 from kici_scaler.broker import task_names
 from kici_scaler.errors import KiciError
-from tasks import process
+from tasks import log_context, process
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +79,19 @@ app.conf.update(
 def _set_up_logging(**_: object) -> None:
     role = "beat" if "beat" in sys.argv else process.worker_kind()
     configure_logging(settings(), role)
+
+
+@signals.task_prerun.connect
+def _name_the_task(
+    task_id: str = "", task: object = None, kwargs: object = None, **_: object
+) -> None:
+    """Every line that a task logs says which it was, and of whom; nothing stays from the last."""
+    log_context.begin(str(getattr(task, "name", "")), task_id, kwargs)
+
+
+@signals.task_postrun.connect
+def _forget_the_task(**_: object) -> None:
+    log_context.end()
 
 
 @signals.worker_ready.connect

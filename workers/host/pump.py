@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -114,11 +114,8 @@ class Pump(Generic[Order]):
 
     def _run(self, order: Order) -> None:
         try:
-            self._act(order)
-        except KiciError as error:
-            log.warning("step not recorded; its lease will end", pump=self._name, error=str(error))
-        except Exception:  # a thread's last line: log it, keep the slot
-            log.exception("step failed unexpectedly; its lease will end", pump=self._name)
+            with structlog.contextvars.bound_contextvars(**ids_of(order)):
+                self._do(order)
         finally:
             with self._state:
                 self._free += 1
@@ -128,6 +125,14 @@ class Pump(Generic[Order]):
         if hungry:
             self._prime_again()
 
+    def _do(self, order: Order) -> None:
+        try:
+            self._act(order)
+        except KiciError as error:
+            log.warning("step not recorded; its lease will end", pump=self._name, error=str(error))
+        except Exception:  # a thread's last line: log it, keep the slot
+            log.exception("step failed unexpectedly; its lease will end", pump=self._name)
+
     def _prime_again(self) -> None:
         try:
             self.prime()
@@ -135,3 +140,17 @@ class Pump(Generic[Order]):
             log.warning("nothing more taken for now", pump=self._name, error=str(error))
         except Exception:  # a thread's last line: the next hint primes again
             log.exception("nothing more taken for now", pump=self._name)
+
+
+_IDS: Final = {
+    "agent_id": "agent", "job_id": "job", "run_id": "run", "scaler": "scaler",
+    "revision_id": "revision",
+}  # fmt: skip
+"""What a row calls them, and what a line of the log does."""
+
+
+def ids_of(order: object) -> dict[str, object]:
+    """The ids that every line says which is logged while an order is being done."""
+    row = getattr(order, "row", order)
+    found = {name: getattr(row, column, None) for column, name in _IDS.items()}
+    return {name: value for name, value in found.items() if value is not None}
