@@ -1,16 +1,19 @@
-"""Wishes to look at compute join the look that waits already."""
+"""Hints of all processes: what would find nothing more joins the one that waits already."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import redis
 
-from config.celery_settings import destroy_queue
+from config.celery_settings import ADMIT, WARM, destroy_queue
 from kici_scaler.broker import task_names
-from kici_scaler.broker.hints import CeleryHints, sender
+from kici_scaler.broker.hints import DEBOUNCE_MILLIS, CeleryHints, sender
 from kici_scaler.service.ports import Place
 
 HERE = Place("bare-metal", "m1")
@@ -47,3 +50,38 @@ def test_wishes_that_redis_lost_are_nobodys_error(hints: CeleryHints) -> None:
     hints.inspect(HERE, ["b"])
     hints.marks.flushall()
     assert hints.waiting_looks(TASK, QUEUE) == []
+
+
+def _passes(hints: CeleryHints) -> list[dict[str, Any]]:
+    """The messages that wait for whoever decides."""
+    lists = [key for key in hints.marks.keys(f"*{ADMIT}*") if hints.marks.type(key) == b"list"]
+    return [json.loads(each) for key in lists for each in hints.marks.lrange(key, 0, -1)]
+
+
+def test_capacity_that_is_freed_in_many_processes_is_one_pass_a_moment_later(
+    hints: CeleryHints, redis_url: str
+) -> None:
+    with sender(redis_url, "other") as app:
+        other = CeleryHints(app, hints.marks)
+        _connect(hints)
+        _connect(other)
+        before = datetime.now(UTC)
+        hints.admit(soon=True)
+        after = datetime.now(UTC)
+        for _ in range(5):
+            other.admit(soon=True)
+            hints.admit(soon=True)
+        other.admit()
+        (message,) = _passes(hints)
+        due = datetime.fromisoformat(message["headers"]["eta"])
+        pause = timedelta(milliseconds=DEBOUNCE_MILLIS)
+        assert before + pause <= due <= after + pause
+        hints.clear(task_names.ADMIT_WAITING, ADMIT)
+        other.admit()
+        assert len(_passes(hints)) == 2, "what is freed from now on is decided by another"
+
+
+def _connect(hints: CeleryHints) -> None:
+    """The first message of a process may take longer than the mark of it lasts."""
+    hints.fill()
+    hints.clear(task_names.WARM_FILL, WARM)
