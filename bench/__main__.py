@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import admission, deciding, floors, jobs, sweeping, warm_hit
+from bench import admission, deciding, floors, jobs, microvms, sweeping, warm_hit
 from bench.report import compared, written
 from bench.results import Measured, Run, machine
 
@@ -26,6 +26,7 @@ SUITES: Mapping[str, Callable[[], Iterator[Measured]]] = {
     "steady": jobs.steady,
     "lives": jobs.lives,
     "warm": warm_hit.figures,
+    "microvms": microvms.figures,
 }
 
 
