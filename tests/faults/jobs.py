@@ -15,6 +15,7 @@ from config.celery_settings import INTAKE
 from kici_scaler.broker.hints import sender
 from kici_scaler.broker.task_names import REQUEST_SCALE
 from kici_scaler.client import DispatcherClient, JobRequest, Payload, wire
+from tests.faults.leaks import PLANTED
 from tests.faults.stage import Stage
 
 
@@ -57,7 +58,7 @@ def request_of(job: Job, witness: Path) -> JobRequest:
         job_id=job.id,
         run_id="faults",
         labels=("linux", "faults"),
-        payload=Payload(command=command(job, witness)),
+        payload=Payload(command=command(job, witness), env={"PLANTED": PLANTED}),
         max_requeues=20,
     )
 

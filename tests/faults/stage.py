@@ -22,6 +22,7 @@ from kici_scaler.embedded.restarts import RestartPolicy
 from kici_scaler.embedded.roles import WORKER_STOP, WORKER_TIER, RoleContext, by_ready_file
 from kici_scaler.store import section, settings
 from kici_scaler.store.engine import make_engine, transaction
+from tests.faults import leaks
 from tests.support.tcp_proxy import TcpProxy
 
 SCALERS: Final = """
@@ -151,7 +152,11 @@ def stage(
     environment: Mapping[str, str] | None = None,
     scalers: str | None = None,
 ) -> Iterator[Stage]:
-    """Set everything up on embedded servers; only the roles' logs stay in the folder."""
+    """Set everything up on embedded servers; only the roles' logs stay in the folder.
+
+    A run that ends well must also have written no secret anywhere: not in a log, a row, or a
+    file of a machine that is not made for it.
+    """
     cast = cast or Cast()
     for name in ("checkpoints", "witness"):
         (folder / name).mkdir()
@@ -191,6 +196,7 @@ def stage(
                 restarts=SOON,
             )
         )
+        secrets = leaks.secrets_of(roles.profile)
         yield Stage(
             servers,
             roles,
@@ -203,6 +209,11 @@ def stage(
             folder / "checkpoints",
             folder / "witness",
         )
+        found = [
+            *leaks.in_rows(engine, secrets),
+            *leaks.in_files(folder / "roles" / "logs", secrets),
+        ]
+        assert not found, "\n".join(found)
 
 
 def _children(
