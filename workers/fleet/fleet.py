@@ -96,13 +96,17 @@ class Fleet:
 
     def _say(self) -> None:
         """Tell the cluster who answers; a machine that fell silent has to introduce itself anew."""
-        health = {name: each.health for name, each in self._keepers.items()}
-        silent = {name: each.why for name, each in health.items() if not each.answers}
+        heard = {name: each.silence for name, each in self._keepers.items()}
+        silent = {name: why for name, why in heard.items() if why is not None}
         for name in silent:
             self._keepers[name].forget_announced()
         fleet.beat(
             self._runtime,
-            answering=[name for name, each in health.items() if each.answers],
+            answering=[
+                name
+                for name, each in self._keepers.items()
+                if name not in silent and each.is_introduced
+            ],
             silent=silent,
             tokens=[token for each in self._keepers.values() for token in each.site.tokens],
         )

@@ -29,6 +29,8 @@ PROBE_SECONDS = 5.0
 """Between signs of life."""
 PATIENCE_SECONDS = 10.0
 """How long one may take."""
+LONGEST_SILENCE_SECONDS = 40.0
+"""For a look that does not even end; longer than any that does."""
 STOCK_SECONDS = 60.0
 PRIME_SECONDS = 15.0
 """Rows are looked at this often without a hint; hints come at once."""
@@ -70,13 +72,14 @@ class Keeper:
                 BackendType.BARE_METAL,
                 self.name,
                 fleet_machine=self.name,
-                is_open=lambda: self.health.answers,
+                is_open=lambda: self.silence is None,
                 now=self._now,
             ),
         )
         self._announced: Announcement | None = None
         self._told: object = None
         self._due = _Due()
+        self._heard_at = time.monotonic()
         self._stopped = threading.Event()
         self._work = threading.Event()
         self._threads = [
@@ -87,6 +90,21 @@ class Keeper:
                 target=self._work_until_stopped, name=f"keep {self.name}", daemon=True
             ),
         ]
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether the cluster was told what it is since it answers."""
+        return self._announced is not None
+
+    @property
+    def silence(self) -> str | None:
+        """Why it counts as silent; None while it answers."""
+        if not self.health.answers:
+            return self.health.why
+        seconds = time.monotonic() - self._heard_at
+        if seconds > LONGEST_SILENCE_SECONDS:
+            return f"no sign of life for {seconds:.0f} s"
+        return None
 
     def open(self) -> None:
         """Begin; nothing is connected before the first look."""
@@ -136,6 +154,7 @@ class Keeper:
         began = time.time()
         sign = self._backend.hello(Deadline.after(PATIENCE_SECONDS))
         middle = (began + time.time()) / 2
+        self._heard_at = time.monotonic()
         self.health = self.health.after_answer(sign.boot_id, sign.clock - middle)
         return sign
 
@@ -154,7 +173,7 @@ class Keeper:
             self._work.wait()
             self._work.clear()
             try:
-                if not self._stopped.is_set() and self.health.answers:
+                if not self._stopped.is_set() and self.silence is None:
                     self._look_after()
             except KiciError as error:
                 log.warning("machine not looked after", machine=self.name, error=str(error))

@@ -76,6 +76,7 @@ class Link:
         self._dial = dial
         self._now = now
         self._jitter = jitter
+        self._is_over = False
         self._reset()
 
     def _reset(self) -> None:
@@ -119,10 +120,12 @@ class Link:
                             raise
 
     def close(self) -> None:
-        """End all connections; the next command opens one again."""
+        """Keep no connection: idle ones end now, each other one with what runs on it."""
         with self._state:
-            held, self._held = self._held, []
-        for each in held:
+            self._is_over = True
+            idle = [each for each in self._held if each.in_use == 0]
+            self._held = [each for each in self._held if each.in_use]
+        for each in idle:
             each.connection.close()
 
     @contextmanager
@@ -190,7 +193,7 @@ class Link:
     def _give_back(self, held: _Held) -> None:
         with self._state:
             held.in_use -= 1
-            is_over = held.is_doubted and held.in_use == 0
+            is_over = (held.is_doubted or self._is_over) and held.in_use == 0
             if is_over and held in self._held:
                 self._held.remove(held)
         if is_over:

@@ -192,3 +192,19 @@ def test_a_fork_opens_connections_of_its_own(
     link.run("a", b"", soon())
 
     assert [each.is_open for each in world.made] == [True, True]
+
+
+def test_a_closed_link_keeps_no_connection_and_disturbs_none(world: _World) -> None:
+    link = world.link()
+
+    def closing() -> Ended:
+        link.close()
+        assert world.made[0].is_open
+        return DONE
+
+    world.answers.append(closing)
+    link.run("a", b"", soon())
+    assert [each.is_open for each in world.made] == [False]
+
+    link.run("b", b"", soon())
+    assert [each.is_open for each in world.made] == [False, False]
