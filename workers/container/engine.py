@@ -42,6 +42,13 @@ class Client(APIClient):
             kwargs["timeout"] = self.timeout
         return kwargs
 
+    def merge_environment_settings(
+        self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
+    ) -> Any:
+        """The authority that a scaler names counts, also where the environment names another."""
+        own = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, own, cert)
+
 
 class Connection:
     """One call of the contract's own connection; of one thread, by one deadline."""
