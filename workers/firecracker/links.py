@@ -194,6 +194,10 @@ def make_tap(links: Links, name: str, owner: Owner, bridge: str, user: tuple[int
             f"there is no bridge {bridge}", hint="run `kici-scaler firecracker provision`"
         )
     tap = links.find(name)
+    if tap is not None and tap.owner is None and tap.is_tap and not tap.is_open:
+        # Whoever made it was killed before it said whose it is; nobody is behind it.
+        links.remove(name)
+        tap = None
     if tap is not None and tap.owner != owner:
         raise NotDone(f"the interface {name} is not this agent's")
     if tap is None:

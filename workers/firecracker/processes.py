@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def of(layout: Layout) -> tuple[Found, ...]:
     A process counts by what it is, not by its number alone: by the folder it has as its root, or
     by the arguments that name this agent.
     """
-    return tuple(found for each in psutil.process_iter() if (found := _judge(each, layout)))
+    return tuple(found for pid in psutil.pids() if (found := _judge(pid, layout)))
 
 
 def vmm(layout: Layout) -> Found | None:
@@ -84,6 +85,14 @@ def has_any_process(layout: Layout) -> bool:
     return False
 
 
+def lives(found: Found) -> bool:
+    """Whether that very process still runs."""
+    with suppress(psutil.Error):
+        process = psutil.Process(found.pid)
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() == found.began
+    return False
+
+
 def kill(found: Found) -> None:
     """Kill that very process; nobody else who has its number by now."""
     with suppress(psutil.Error, ProcessLookupError):
@@ -108,7 +117,7 @@ def _noted(layout: Layout) -> Found | None:
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         if process.create_time() <= written_at + START_SLACK_SECONDS:
-            return _judge(process, layout)
+            return _judge(pid, layout)
     return None
 
 
@@ -121,26 +130,44 @@ def _pid_file(layout: Layout) -> tuple[int | None, float]:
         return None, 0.0
 
 
-def _judge(process: psutil.Process, layout: Layout) -> Found | None:
-    try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        kind = _kind(process, layout)
-        return None if kind is None else Found(process.pid, process.create_time(), kind)
-    except psutil.Error:
+def _judge(pid: int, layout: Layout) -> Found | None:
+    """What the process is to the microVM; None for a stranger, and for one that is over."""
+    kind = _kind(pid, layout)
+    if kind is None:
         return None
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE and _kind(pid, layout) is kind:
+            return Found(pid, process.create_time(), kind)
+    return None
 
 
-def _kind(process: psutil.Process, layout: Layout) -> Kind | None:
-    program = layout.program[:COMM_LENGTH]
-    if process.name()[:COMM_LENGTH] == program and _is_rooted_in(process.pid, layout.root):
-        return Kind.VMM
-    arguments = process.cmdline()
-    if str(layout.home) in arguments:
+def _kind(pid: int, layout: Layout) -> Kind | None:
+    """Looked at for every process of the machine, so it reads two small files at the most."""
+    try:
+        name = _content(f"/proc/{pid}/comm").rstrip(b"\n")
+        if name == layout.program.encode()[:COMM_LENGTH] and _is_rooted_in(pid, layout.root):
+            return Kind.VMM
+        line = _content(f"/proc/{pid}/cmdline")
+    except OSError:
+        return None
+    if layout.agent_id.encode() not in line:
+        return None
+    arguments = line.split(b"\0")
+    if str(layout.home).encode() in arguments:
         return Kind.MONITOR
     pairs = set(pairwise(arguments))
-    base = ("--chroot-base-dir", str(layout.base))
-    return Kind.JAILER if {("--id", layout.agent_id), base} <= pairs else None
+    named = {(b"--id", layout.agent_id.encode()), (b"--chroot-base-dir", str(layout.base).encode())}
+    return Kind.JAILER if named <= pairs else None
+
+
+def _content(path: str) -> bytes:
+    """A small file, the quick way; a longer command line is none of ours."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(handle, 1 << 16)
+    finally:
+        os.close(handle)
 
 
 def _is_rooted_in(pid: int, root: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -94,4 +96,20 @@ def _class(layout: Layout) -> str:
 
 
 def _is_over(layout: Layout) -> bool:
-    return layout.exit.exists() or not processes.of(layout)
+    return layout.exit.exists() or not (_is_watched(layout) or processes.of(layout))
+
+
+def _is_watched(layout: Layout) -> bool:
+    """Whether its monitor lives, by the lock that it holds."""
+    try:
+        lock = os.open(layout.lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)

@@ -129,7 +129,8 @@ def remove_cgroups(agent_id: str, deadline: Deadline) -> None:
 
 
 def _ask_to_end(layout: Layout, deadline: Deadline) -> None:
-    if processes.vmm(layout) is None:
+    guest = processes.vmm(layout)
+    if guest is None:
         return
     try:
         FirecrackerApi(layout.socket).ask_to_end(deadline)
@@ -139,7 +140,7 @@ def _ask_to_end(layout: Layout, deadline: Deadline) -> None:
         return
     grace = deadline.within(min(GRACE_SECONDS, deadline.remaining / 2))
     processes.wait_until(
-        lambda: not processes.is_vmm_alive(layout), grace, every_seconds=GRACE_POLL_SECONDS / 4
+        lambda: not processes.lives(guest), grace, every_seconds=GRACE_POLL_SECONDS / 4
     )
 
 

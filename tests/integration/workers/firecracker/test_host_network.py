@@ -184,6 +184,19 @@ def _removed_twice(links: Links) -> None:
     assert not links.remove(TAP)
 
 
+def test_an_interface_whose_maker_was_killed_before_it_named_it_is_made_anew(
+    host: HostNetwork,
+) -> None:
+    host.provision(soon())
+    with opened() as links:
+        left = links.add_tap(TAP, 4711, 4711)
+
+        made = make_tap(links, TAP, OWNER, "kici-br0", (0, 0))
+
+        assert made.index != left.index
+        assert [each.owner for each in links.ports("kici-br0")] == [OWNER]
+
+
 def test_a_guests_interface_needs_its_bridge() -> None:
     with opened() as links, pytest.raises(NotDone, match="no bridge kici-br0"):
         make_tap(links, TAP, OWNER, "kici-br0", (0, 0))
