@@ -16,9 +16,10 @@ import structlog
 
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.spawn import CAN_REGISTER
+from kici_scaler.errors import Unavailable
 from kici_scaler.service import rearm
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, claims, tokens
+from kici_scaler.store import agents, claims, failovers, tokens
 from kici_scaler.store.claims import ClaimRow, Standing, Unredeemed
 from kici_scaler.store.engine import transaction
 
@@ -58,6 +59,7 @@ def redeem(runtime: Runtime, code: str, *, address: str) -> Redeemed | ClaimFail
 
     Raises:
         DatabaseUnreachable: whether the code was used up is not known.
+        Unavailable: its claim may be what a failover of the database lost.
     """
     with transaction(runtime.engine) as connection:
         row = claims.consume(connection, code)
@@ -83,6 +85,8 @@ def _refuse(runtime: Runtime, code: str, address: str) -> ClaimFailure:
         found = claims.look_up(connection, code)
         if found.agent_id is not None:
             rearm.on_sign_of_life(connection, found.agent_id)
+        elif failovers.is_held(connection):
+            raise Unavailable("the database failed over; whether a claim is missing is not known")
     _tell(found, code, address)
     return _FAILURES[found.standing]
 

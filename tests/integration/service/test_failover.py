@@ -6,8 +6,10 @@ import pytest
 
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.errors import Unavailable
 from kici_scaler.service import (
     admit,
+    claim,
     diagnose,
     failover,
     fill,
@@ -71,6 +73,13 @@ def test_an_agent_without_a_row_is_told_to_come_back_and_not_that_it_is_nobodys(
     answer = register.register(runtime, "gw-1", hello)
     assert isinstance(answer, Refused)
     assert answer.why is Refusal.UNOWNED
+
+
+def test_a_claim_that_may_be_lost_is_asked_for_again(runtime: Runtime) -> None:
+    with pytest.raises(Unavailable, match="failed over"):
+        claim.redeem(runtime, "code", address="somewhere")
+    operations.resume(runtime, actor="test")
+    assert claim.redeem(runtime, "code", address="somewhere") is claim.ClaimFailure.INVALID
 
 
 def test_compute_without_a_row_is_left_alone(runtime: Runtime) -> None:
