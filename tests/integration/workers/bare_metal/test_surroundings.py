@@ -113,7 +113,7 @@ def test_a_program_that_is_missing_or_cannot_be_run_is_permanent_and_leaves_noth
 
 
 def test_a_label_set_without_a_program_is_permanent(site: Site) -> None:
-    order = site.order(LabelSet(3, ("linux",), options={"image": "debian:12"}))
+    order = site.order(LabelSet(3, ("linux",)))
 
     with pytest.raises(Permanent, match="label set 3 of `pool` names no program"):
         site.backend.spawn(order, soon())
@@ -123,7 +123,7 @@ def test_the_check_names_what_is_missing(site: Site) -> None:
     label_sets = (
         LabelSet(0, ("a",), options={"binaryPath": "/nowhere/agent"}),
         LabelSet(1, ("b",), options={"binaryPath": sys.executable, "networkPolicy": {}}),
-        LabelSet(2, ("c",), options={"image": "debian:12"}),
+        LabelSet(2, ("c",)),
         LabelSet(3, ("d",), options={"binaryPath": "builtin:agent"}),
     )
     scaler = Scaler("pool", BackendType.BARE_METAL, 1, label_sets)
