@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from kici_scaler.domain.guest_addresses import GuestAddress, GuestNetwork, PoolExhausted
+from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import guest_addresses
 from kici_scaler.service.guest_addresses import TooContended
 from kici_scaler.service.runtime import Runtime
@@ -163,3 +164,12 @@ def test_an_address_whose_agent_has_no_row_is_told_after_a_while(
         "UPDATE guest_addresses SET allocated_at = allocated_at - make_interval(secs => 120)"
     )
     assert unowned(60) == {"a"}
+
+
+def test_an_agent_that_has_registered_is_told(runtime: Runtime, rows: Rows) -> None:
+    waiting = rows.spawn(SpawnState.BOOTING)
+    there = rows.spawn(SpawnState.IDLE)
+    for agent in (waiting, there):
+        _give(runtime, agent)
+
+    assert guest_addresses.connected(runtime, machine_id=MACHINE) == {there}

@@ -100,8 +100,8 @@ def world(tmp_path: Path) -> Iterator[World]:
                 links.isolate(port.index)
         for address in (PRIVATE, METADATA):
             beyond.run("ip", "addr", "add", f"{address}/32", "dev", "eth0")
-        for place in (beyond, second, None):
-            _listen(stack, place)
+        for listening in (beyond, second, None):
+            _listen(stack, listening)
         yield World(host, first, second)
 
 
