@@ -175,6 +175,13 @@ class Scaler:
         """The machine of that name in its fleet, or None."""
         return next((each for each in self.machines if each.name == name), None)
 
+    def most_agents_on(self, machine: str | None) -> int:
+        """How many of its agents one machine (None: the cluster, for `event`) takes."""
+        listed = None if machine is None else self.machine(machine)
+        if listed is None or listed.max_agents is None:
+            return self.max_agents
+        return min(self.max_agents, listed.max_agents)
+
 
 @dataclass(frozen=True, slots=True)
 class MachinePool:

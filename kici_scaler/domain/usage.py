@@ -96,16 +96,13 @@ class Ledger:
 
     def _limits(self, scaler: Scaler, machine_id: str | None) -> Iterable[Limit]:
         listed = None if machine_id is None else scaler.machine(machine_id)
-        most = scaler.max_agents
-        if listed is not None and listed.max_agents is not None:
-            most = min(most, listed.max_agents)
         yield Limit(
             self._scalers[scaler.name, machine_id],
             scaler.resource_cap,
             Whose.SCALER,
             scaler.name,
             machine_id,
-            most=most,
+            most=scaler.most_agents_on(machine_id),
         )
         if machine_id is not None and listed is not None and machine_id in self._capacities:
             yield self._machine_limit(machine_id)

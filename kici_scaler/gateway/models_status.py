@@ -252,8 +252,7 @@ class CapacityRow(Shape):
     def of(cls, status: ScalerStatus, room: int) -> Self:
         """From what was read; `room` is what the cluster's own cap leaves."""
         view = ScalerView.of(status)
-        machines = 1 if status.machines_up is None else status.machines_up
-        total = status.scaler.max_agents * machines
+        total = status.most_agents
         free = 0 if status.restraint else max(0, min(room, total - view.active_count))
         return cls(
             name=view.name,

@@ -80,7 +80,8 @@ class ScalerStatus:
     """One scaler: configured, or retiring until its last agent is gone.
 
     `offers` has one entry a label set (of the kind of machine it has, where that matters);
-    `machines_up` counts those that take new agents of it, None for `event`.
+    `machines_up` counts those that take new agents of it, None for `event`; `most_agents` is what
+    its counts allow on them together.
     """
 
     scaler: Scaler
@@ -90,6 +91,7 @@ class ScalerStatus:
     """Why it takes nothing at the moment; empty when it does."""
     offers: tuple[Offer, ...]
     machines_up: int | None
+    most_agents: int
     tally: Tally
     degraded: Mapping[str, str] = field(default_factory=dict)
     """Machines that cannot run it at the moment, and why."""
@@ -190,6 +192,7 @@ def _scalers(
             restraint=_restraint(situation, scaler),
             offers=_offers(situation, scaler),
             machines_up=_machines_up(situation, scaler),
+            most_agents=_most_agents(situation, scaler),
             tally=_tally(counts, scaler=scaler.name),
             degraded={
                 view.id: view.degraded[scaler.name]
@@ -220,6 +223,13 @@ def _offers(situation: Situation, scaler: Scaler) -> tuple[Offer, ...]:
         None,
     )
     return tuple(offer(scaler, label_set, facts) for label_set in scaler.label_sets)
+
+
+def _most_agents(situation: Situation, scaler: Scaler) -> int:
+    if not scaler.type.is_local:
+        return scaler.max_agents
+    able = machines_for(scaler, (), situation.machines)[0]
+    return sum(scaler.most_agents_on(each) for each in able)
 
 
 def _machines_up(situation: Situation, scaler: Scaler) -> int | None:
