@@ -51,11 +51,13 @@ from kici_scaler.store import (
     static_agents,
     static_jobs,
 )
-from kici_scaler.store.engine import transaction
+from kici_scaler.store.engine import Contended, transaction
 from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.warm import Bound
 
 PASS_SECONDS = 2.0
+SHARES = (1, 8, 64)
+"""By what the bounds of a pass are divided, each time the one before took too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,26 @@ def run_pass(runtime: Runtime) -> Pass:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    with runtime.mutex.held(), transaction(runtime.engine) as connection:
-        section.bound_waits(connection, PASS_SECONDS)
-        section.enter(connection)
-        done = decide_and_reserve(connection, runtime.owner)
+    done = _in_time(runtime)
     reached("admit.committed")
     announce(runtime, done)
     return done
+
+
+def _in_time(runtime: Runtime) -> Pass:
+    """A pass whose own statements take too long is made again, over less."""
+    for share in SHARES:
+        entered = False
+        try:
+            with runtime.mutex.held(), transaction(runtime.engine) as connection:
+                section.bound_waits(connection, PASS_SECONDS)
+                section.enter(connection)
+                entered = True
+                return decide_and_reserve(connection, runtime.owner, share=share)
+        except Contended:
+            if not entered or share == SHARES[-1]:
+                raise
+    raise Contended
 
 
 def announce(runtime: Runtime, done: Pass) -> None:
@@ -131,10 +146,12 @@ def announce(runtime: Runtime, done: Pass) -> None:
         runtime.hints.fill(soon=True)
 
 
-def decide_and_reserve(connection: Connection, owner: str, job_ids: Sequence[str] = ()) -> Pass:
+def decide_and_reserve(
+    connection: Connection, owner: str, job_ids: Sequence[str] = (), *, share: int = 1
+) -> Pass:
     """Inside the section: lock waiting requests, count, decide, write. Sends nothing."""
     revision = revisions.active(connection)
-    batch = queues.lock(connection, revision, job_ids)
+    batch = queues.lock(connection, revision, job_ids, share=share)
     if not batch.requests:
         return Pass()
     return decide_waiting(moment_of(connection, owner, revision, batch.requests), batch)

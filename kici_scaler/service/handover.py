@@ -16,7 +16,7 @@ from kici_scaler.domain.machines import MachineView, machines_for
 from kici_scaler.domain.reload import Bucket, ReloadPlan
 from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, ending, fill
+from kici_scaler.service import admit, ending, fill, queues
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.revisions import Revision
 from kici_scaler.store import retiring, settings
@@ -62,7 +62,9 @@ def carry_out(
     effects += fill.trim_for_reload(connection, before, after)
     retiring.forget_gone(connection)
     jobs = [each.job_id for each in (*gone, *stale) if each.job_id is not None]
-    decided = admit.decide_and_reserve(connection, owner, jobs) if jobs else Pass()
+    # As many as a pass works on; of more, the next ones follow as undecided ones do.
+    first = jobs[: queues.MOST_HEADS]
+    decided = admit.decide_and_reserve(connection, owner, first) if first else Pass()
     new = unserved(plan, after.cluster, situation.machines) if before.id else ()
     return HandedOver(tuple(effects), decided, tuple(new))
 

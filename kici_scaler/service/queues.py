@@ -39,38 +39,48 @@ class Batch:
 
 
 def lock(
-    connection: Connection, revision: revisions.Revision, job_ids: Sequence[str] = ()
+    connection: Connection,
+    revision: revisions.Revision,
+    job_ids: Sequence[str] = (),
+    *,
+    share: int = 1,
 ) -> Batch:
     """The requests that may be decided now.
 
     Without jobs to begin with, some from anywhere in a queue that is cut come too: those at its
     head may be all of a kind that finds no room.
+
+    Args:
+        share: the bounds are divided by it, where the whole took too long.
     """
+    per_queue, most = max(1, PER_QUEUE // share), max(1, MOST_HEADS // share)
     names = ["", *(scaler.name for scaler in revision.cluster.scalers)]
     head = waiting_rows.lock_heads(
-        connection, job_ids=job_ids, scalers=names, per_queue=PER_QUEUE, most=MOST_HEADS
+        connection, job_ids=job_ids, scalers=names, per_queue=per_queue, most=most
     )
-    cut = _cut(head, frozenset(job_ids))
+    cut = _cut(head, frozenset(job_ids), per_queue, most)
     long = [name for name in names if name in cut]
     if job_ids or not long:
         return Batch(head, cut)
     found = {each.job_id: each for each in head}
     for each in waiting_rows.lock_some(
-        connection, scalers=long, per_queue=PER_QUEUE, most=PER_QUEUE
+        connection, scalers=long, per_queue=per_queue, most=per_queue
     ):
         found.setdefault(each.job_id, each)
     ordered = sorted(found.values(), key=lambda one: (-one.priority, one.enqueued_at, one.job_id))
     return Batch(ordered, cut)
 
 
-def _cut(head: Sequence[Waiting], asked: frozenset[str]) -> frozenset[str | None]:
+def _cut(
+    head: Sequence[Waiting], asked: frozenset[str], per_queue: int, most: int
+) -> frozenset[str | None]:
     counted = Counter(each.routed_scaler for each in head if each.job_id not in asked)
-    shortest = PER_QUEUE
-    if counted.total() - counted[None] >= MOST_HEADS:
+    shortest = per_queue
+    if counted.total() - counted[None] >= most:
         # Queues are taken from in turn, so those that were cut gave the most, or one less.
         shortest = min(shortest, max(counted[name] for name in counted if name is not None) - 1)
     return frozenset(
         name
         for name, count in counted.items()
-        if count >= (PER_QUEUE if name is None else shortest)
+        if count >= (per_queue if name is None else shortest)
     )

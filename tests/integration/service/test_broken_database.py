@@ -37,6 +37,8 @@ from tests.support.servers import running
 from tests.support.tcp_proxy import CutReply, CutRequest, TcpProxy
 from tests.support.waiting import eventually, free_port
 
+ALIVE = "UPDATE machines SET last_heartbeat = clock_timestamp() + interval '1 hour'"
+"""Nobody beats for the machines of these tests, however long they take here."""
 COMMIT = b"COMMIT\x00"
 """As the client sends it; a transaction also begins with READ COMMITTED."""
 
@@ -223,8 +225,7 @@ def _house(url: str, folder: Path) -> tuple[Engine, History]:
     engine = make_engine(url, application="outage", pool_size=5)
     rows = Rows(engine)
     rows.machine("m1")
-    # Nobody beats for it while the server is away, however long that takes here.
-    rows.execute("UPDATE machines SET last_heartbeat = clock_timestamp() + interval '1 hour'")
+    rows.execute(ALIVE)
     history = History(rows)
     history.install()
     history.configure(folder, ONE_PLACE)
@@ -309,17 +310,22 @@ def test_a_process_killed_between_its_writes_leaves_nothing_and_blocks_nobody(
     assert _submit(runtime, "job")[0].result is Result.SPAWNING
 
 
+@pytest.mark.timeout(400)
 def test_processes_that_lose_their_connections_all_the_time_admit_exactly(
     processes: ProcessPoolExecutor, one_place: History, house_url: str, proxy: TcpProxy
 ) -> None:
     url = make_url(house_url).set(host=proxy.host, port=proxy.port)
     servers = Servers(url.render_as_string(hide_password=False))
+    one_place.rows.execute(ALIVE)
     jobs = [f"job-{number}" for number in range(24)]
     over = threading.Event()
 
     def break_connections() -> None:
-        while not over.wait(0.15):
+        """Ever less often, so that a slow machine comes through as well."""
+        pause = 0.15
+        while not over.wait(pause):
             proxy.drop()
+            pause *= 1.03
 
     breaker = threading.Thread(target=break_connections)
     asking = [
@@ -334,7 +340,7 @@ def test_processes_that_lose_their_connections_all_the_time_admit_exactly(
     ]
     breaker.start()
     try:
-        answers = [answer for done in asking for answer in done.result(90)]
+        answers = [answer for done in asking for answer in done.result(180)]
     finally:
         over.set()
         breaker.join(10)

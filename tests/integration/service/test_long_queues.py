@@ -101,7 +101,9 @@ class _Wishes(NoHints):
 
 
 @pytest.fixture
-def wishes(runtime: Runtime) -> tuple[Runtime, _Wishes]:
+def wishes(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> tuple[Runtime, _Wishes]:
+    """Passes here have the time that they need, however loaded the machine is."""
+    monkeypatch.setattr(admit, "PASS_SECONDS", 60.0)
     hints = _Wishes()
     return replace(runtime, hints=hints), hints
 
@@ -141,6 +143,35 @@ def test_more_than_one_transaction_could_ever_admit_is_served_in_parts(
 ) -> None:
     history.configure(tmp_path, many_queues(EACH))
     _served_in_parts(wishes, rows, each=EACH)
+
+
+SLOW = """
+    CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON spawns FOR EACH ROW EXECUTE FUNCTION be_slow();
+"""
+NOT_SLOW = "DROP TRIGGER slow ON spawns; DROP FUNCTION be_slow()"
+
+
+def test_a_pass_that_takes_too_long_is_made_again_over_less(
+    wishes: tuple[Runtime, _Wishes],
+    rows: Rows,
+    history: History,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a database that needs longer for a whole pass than a pass may take."""
+    runtime, hints = wishes
+    monkeypatch.setattr(admit, "PASS_SECONDS", 2.0)
+    history.configure(tmp_path, many_queues(EACH))
+    queue_up(rows, 3)
+    rows.execute(SLOW)
+    try:
+        done = admit.run_pass(runtime)
+    finally:
+        rows.execute(NOT_SLOW)
+    assert 0 < done.admitted <= (queues.MOST_HEADS + queues.PER_QUEUE) // 8
+    assert hints.admits == 1, "the next follows"
 
 
 def test_each_queue_moves_in_each_pass(
