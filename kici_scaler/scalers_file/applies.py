@@ -19,6 +19,7 @@ SCALER_KEYS: dict[str, frozenset[BackendType]] = {
     "runtime": _RUNTIME,
     "extraHosts": _RUNTIME,
     "networkIsolation": _RUNTIME,
+    "pullImagesAhead": frozenset({_CONTAINER}),
     "enforceCgroups": frozenset({_BARE_METAL}),
     "machines": frozenset({_BARE_METAL}),
     "firecrackerPath": frozenset({_FIRECRACKER}),

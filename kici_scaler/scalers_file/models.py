@@ -103,6 +103,9 @@ class ScalerEntry(Strict):
     """Names the containers know, `name:address`."""
     network_isolation: bool = True
     """Whether agents are kept from private networks, the machine and each other."""
+    pull_images_ahead: bool = False
+    """Whether machines pull the images of its label sets when they get ready for it, instead of
+    when an agent first needs one."""
     enforce_cgroups: bool = False
     """Whether limits are enforced on processes (Linux)."""
     machines: list[MachineEntry] | None = Field(default=None, min_length=1)

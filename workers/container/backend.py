@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from kici_scaler.domain.scalers import Scaler
-from workers.container import checks, networks, runtime_volume, tools, upkeep
+from workers.container import ahead, checks, networks, runtime_volume, tools, upkeep
 from workers.container.engine import Connection, Engine
 from workers.container.images import Images, look
 from workers.container.known import Engines
@@ -65,7 +65,10 @@ class ContainerBackend:
         self._in_use: frozenset[Place] | None = None
 
     def prepare(self, scalers: Sequence[Scaler], deadline: Deadline) -> None:
-        """Reach every runtime and make its network; one that fails does not hinder the others."""
+        """Reach every runtime, make its network, pull what is asked for ahead.
+
+        One that fails does not hinder the others.
+        """
         self._tools.records.prune(time.time())
         places: dict[Place, list[Scaler]] = {}
         problems: list[BackendError] = []
@@ -91,6 +94,7 @@ class ContainerBackend:
             network = networks.ensure(connection)
             self._tools.isolation.close(network.bridge, network.network, connection.deadline)
         upkeep.remove_left_fillers(connection, self._context.installation_id)
+        ahead.pull_ahead(self._tools.images, connection, scalers)
         names = {each.text("image") for scaler in scalers for each in scaler.label_sets} - {None}
         images = [look(connection, name) for name in sorted(filter(None, names))]
         kept = [runtime_volume.volume_name(each.id) for each in images if each]
