@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event, text
 
 _LOOK_SECONDS: Final = 0.002
-_LONGEST_SECONDS: Final = 20.0
+_LONGEST_SECONDS: Final = 60.0
 _BLOCKED: Final = text("""
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND wait_event_type = 'Lock'

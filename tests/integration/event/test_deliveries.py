@@ -86,7 +86,7 @@ def test_a_delivery_is_taken_by_one_worker_at_a_time(cloud: Cloud) -> None:
     start = threading.Barrier(4)
 
     def take(number: int) -> list[int]:
-        start.wait(10)
+        start.wait(60)
         holder = Runtime(cloud.runtime.engine, f"worker-{number}")
         return [order.row.id for order in cloud.take(UP, most=10, holder=holder)]
 

@@ -194,7 +194,7 @@ def test_thirty_two_connections_at_two_gateways_get_one_token(front: Front) -> N
     def claim(number: int) -> ClaimResponse:
         gateway = (front.one, front.two)[number % 2]
         with played(gateway.agents_url) as agent:
-            start.wait(30)
+            start.wait(60)
             agent.say(Claim(str(number), code))
             return agent.expect(ClaimResponse)
 

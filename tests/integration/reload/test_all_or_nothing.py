@@ -106,7 +106,7 @@ def test_of_two_reloads_at_once_one_wins_and_the_other_says_so(busy_yard: Yard) 
     together = threading.Barrier(len(candidates))
 
     def take_over(candidate: Candidate) -> int | KiciError:
-        together.wait(10)
+        together.wait(60)
         try:
             return reload.apply(busy_yard.runtime, candidate, author="test").revision_id
         except ReloadOvertaken as error:
@@ -162,8 +162,8 @@ def test_of_two_processes_one_wins_and_the_other_says_so(busy_yard: Yard, tmp_pa
             busy_yard.rows.wait_until_blocked()
             frozen.send_signal(signal.SIGCONT)
             with pytest.raises(ReloadOvertaken, match="took over"):
-                other.result(20)
-        assert frozen.wait(20) == 0
+                other.result(60)
+        assert frozen.wait(60) == 0
     finally:
         frozen.kill()
         frozen.wait()
@@ -180,7 +180,7 @@ def test_a_process_killed_half_way_has_done_all_of_it_or_nothing(
     before = busy_yard.dump()
     (tmp_path / step).write_text("kill")
     child = _child(busy_yard, tmp_path, {checkpoints.VARIABLE: str(tmp_path)})
-    assert child.wait(30) == -signal.SIGKILL
+    assert child.wait(60) == -signal.SIGKILL
     if not applied:
         assert busy_yard.dump() == before
     assert _active_names(busy_yard) == (["new", "kept"] if applied else ["old", "kept"])

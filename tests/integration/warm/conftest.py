@@ -8,12 +8,14 @@ import pytest
 
 from kici_scaler.service.runtime import Runtime
 from tests.integration.warm.site import Site
+from tests.support.patience import be_patient
 from tests.support.rows import Rows
 
 
 @pytest.fixture
-def site(rows: Rows, tmp_path: Path) -> Site:
+def site(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """An empty cluster of one machine and one gateway."""
+    be_patient(monkeypatch, rows)
     rows.machine()
     rows.gateway()
     return Site(rows, tmp_path, Runtime(rows.engine, "test"))
