@@ -396,10 +396,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, status: int, content: Any) -> None:
-        data = content if isinstance(content, bytes) else None
-        if isinstance(content, str):
-            data = content.encode()
-        sent = json.dumps(content).encode() if data is None else data
+        """A text is a stream of events, which a runtime sends as they happen: in chunks."""
+        if isinstance(content, str) and content:
+            self._send_chunk(status, content.encode())
+            return
+        text = content if isinstance(content, str | bytes) else json.dumps(content)
+        sent = text.encode() if isinstance(text, str) else text
         self.send_response_only(status)
         if self.path.endswith("archive") or "/archive?" in self.path:
             self.send_header("X-Docker-Container-Path-Stat", "e30=")
@@ -407,6 +409,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent)
+
+    def _send_chunk(self, status: int, sent: bytes) -> None:
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(f"{len(sent):x}\r\n".encode() + sent + b"\r\n0\r\n\r\n")
 
 
 class _OverSocket(HTTPConnection):
