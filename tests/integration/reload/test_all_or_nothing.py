@@ -142,9 +142,9 @@ def _child(yard: Yard, folder: Path, environment: dict[str, str]) -> subprocess.
     file.write_text(yaml.safe_dump(NEW))
     url = yard.runtime.engine.url.render_as_string(hide_password=False)
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.reload.child", str(file)],
-        env={"PATH": os.environ["PATH"], "DATABASE": url, **environment},
-        cwd=ROOT,
+        [sys.executable, "-m", "tests.integration.reload.child", file.name],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DATABASE": url, **environment},
+        cwd=folder,
     )
 
 
