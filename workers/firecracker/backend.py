@@ -63,6 +63,7 @@ class FirecrackerBackend:
         )
         self._bases: frozenset[Path] = frozenset()
         self._cleared: set[str] = set()
+        self._ended: set[str] = set()
 
     def prepare(self, scalers: Sequence[Scaler], deadline: Deadline) -> None:
         """Make the bridge ready if it is not, and see that there is room for microVMs."""
@@ -141,7 +142,17 @@ class FirecrackerBackend:
         record = self._tools.records.look(owner_of(agent))
         return tools.cause_of(layout, was_stopped=record.is_ending)
 
-    def attend(self, deadline: Deadline) -> None:
+    def attend(self, deadline: Deadline) -> Sequence[str]:
+        """Clear what guests need no more; agents whose microVMs have ended since the last call."""
+        self._clear_connected(deadline)
+        begun = self._tools.records.begun(self._context.installation_id)
+        places = {agent_id: record.layout(agent_id) for agent_id, record in begun.items()}
+        ended = {agent_id for agent_id, layout in places.items() if layout and layout.exit.exists()}
+        news = sorted(ended - self._ended)
+        self._ended = ended
+        return news
+
+    def _clear_connected(self, deadline: Deadline) -> None:
         """Leave guests whose agents have connected nothing to read any more.
 
         Their token was there only for as long as the agent needed it; its job has no need of it.
@@ -161,7 +172,7 @@ class FirecrackerBackend:
         try:
             record = self._tools.records.look(owner)
             layout = record.layout(agent_id)
-            if layout is None or record.is_cleared:
+            if layout is None or record.is_cleared or layout.exit.exists():
                 return True
             with self._tools.records.held(owner, deadline.within(1)) as held:
                 FirecrackerApi(layout.socket).clear_metadata(deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
@@ -38,8 +38,12 @@ ATTEND_SECONDS = 10.0
 class Attends(Protocol):
     """A backend that has something to see to every few seconds."""
 
-    def attend(self, deadline: Deadline) -> None:
-        """See to it; raises `BackendError` when it could not."""
+    def attend(self, deadline: Deadline) -> Sequence[str]:
+        """See to it; the agents whose compute has ended since the last call.
+
+        Raises:
+            BackendError: it could not be seen to.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,7 @@ class BackendHost:
         told = self._preparer.degraded
         while not self._stopped.wait(BEAT_SECONDS):
             try:
-                if isinstance(self.backend, Attends):
-                    self.backend.attend(Deadline.after(ATTEND_SECONDS))
+                self._attend()
                 self._preparer.look()
                 if self._preparer.degraded != told:
                     told = self._tell(self._preparer.degraded)
@@ -155,6 +158,14 @@ class BackendHost:
                 log.warning("not prepared for the configuration yet", error=str(error))
             except Exception:  # a thread's last line: what a backend should not raise
                 log.exception("preparing failed unexpectedly")
+
+    def _attend(self) -> None:
+        """Let the backend see to what it has to; ended compute is looked at without waiting."""
+        if not isinstance(self.backend, Attends):
+            return
+        ended = self.backend.attend(Deadline.after(ATTEND_SECONDS))
+        if ended:
+            self._site.inspect(ended)
 
     def _tell(self, degraded: Mapping[str, str]) -> Mapping[str, str]:
         if self._announcement is not None:

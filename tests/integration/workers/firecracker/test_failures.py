@@ -165,8 +165,10 @@ def test_a_microvm_that_was_killed_is_told_by_its_signal(
     harness.close()
     eventually(harness.layout(agent_id).exit.exists)
 
+    news = [backend.attend(soon()) for _ in range(2)]
     cause = backend.exit_cause(harness.ref(agent_id, 1), soon())
 
+    assert news == [[agent_id], []]
     assert cause is not None
     assert (cause.kind, cause.signal) == (ExitKind.SIGNALLED, 9)
     backend.destroy(harness.ref(agent_id, 2), soon())
