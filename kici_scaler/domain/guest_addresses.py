@@ -6,13 +6,11 @@ import ipaddress
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from kici_scaler.errors import InvalidInput, KiciError
-
 _MAC_HEAD = "06:00:AC"
 """Locally administered, so no vendor's; the reference's."""
 
 
-class PoolExhausted(KiciError):
+class PoolExhausted(Exception):
     """The network has no free address left."""
 
 
@@ -54,11 +52,11 @@ def usable_range(cidr: str) -> tuple[str, str]:
     """The first and the last address that a host may have, such as .1 and .254 of a /24.
 
     Raises:
-        InvalidInput: it is no IPv4 network with a prefix of at most 30.
+        ValueError: it is no IPv4 network with a prefix of at most 30.
     """
     network = _network(cidr)
     if network.prefixlen > 30:
-        raise InvalidInput(f"`{cidr}` has no room for a bridge and a guest")
+        raise ValueError(f"`{cidr}` has no room for a bridge and a guest")
     return str(network.network_address + 1), str(network.broadcast_address - 1)
 
 
@@ -66,7 +64,7 @@ def mac_of(address: str) -> str:
     """The one MAC of a guest with that address: 10.0.1.42 has 06:00:AC:00:01:2A.
 
     Raises:
-        InvalidInput: it is no IPv4 address.
+        ValueError: it is no IPv4 address.
     """
     octets = _address(address).packed
     return ":".join([_MAC_HEAD, *(f"{each:02X}" for each in octets[1:])])
@@ -77,15 +75,12 @@ def first_free(network: GuestNetwork, taken: Collection[str]) -> str:
 
     Raises:
         PoolExhausted: there is none.
-        InvalidInput: the network cannot be used.
+        ValueError: the network cannot be used.
     """
     unfit = {*taken, network.gateway}
     found = next((each for each in _usable(network.cidr) if each not in unfit), None)
     if found is None:
-        raise PoolExhausted(
-            f"IP pool exhausted: every address of {network.range} is taken",
-            hint="widen `firecracker.cidr`, or lower `maxAgents`",
-        )
+        raise PoolExhausted(f"IP pool exhausted: every address of {network.range} is taken")
     return found
 
 
@@ -97,15 +92,15 @@ def _usable(cidr: str) -> Iterator[str]:
 
 def _network(cidr: str) -> ipaddress.IPv4Network:
     if "/" not in cidr:
-        raise InvalidInput(f"invalid CIDR `{cidr}`: it has no prefix")
+        raise ValueError(f"invalid CIDR `{cidr}`: it has no prefix")
     try:
         return ipaddress.IPv4Network(cidr, strict=False)
     except ValueError as error:
-        raise InvalidInput(f"invalid CIDR `{cidr}`: {error}") from error
+        raise ValueError(f"invalid CIDR `{cidr}`: {error}") from error
 
 
 def _address(text: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
-        raise InvalidInput(f"invalid IP address `{text}`") from error
+        raise ValueError(f"invalid IP address `{text}`") from error

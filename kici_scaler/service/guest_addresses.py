@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from kici_scaler.domain.guest_addresses import GuestAddress, GuestNetwork, first_free, mac_of
+from kici_scaler.domain.guest_addresses import (
+    GuestAddress,
+    GuestNetwork,
+    PoolExhausted,
+    first_free,
+    mac_of,
+)
 from kici_scaler.errors import KiciError
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import guest_addresses
@@ -17,6 +23,10 @@ from kici_scaler.store.engine import transaction
 
 MOST_TRIES = 16
 """How often an address that somebody else took first is picked anew; the reference's number."""
+
+
+class NoAddressLeft(KiciError):
+    """Every address of a machine's network is taken; nothing was taken."""
 
 
 class TooContended(KiciError):
@@ -40,7 +50,7 @@ def allocate(
         foreign: addresses and names that others have there without a row in this database.
 
     Raises:
-        PoolExhausted: no address is free.
+        NoAddressLeft: no address is free.
         TooContended: sixteen picks were lost to others.
         DatabaseUnreachable: the database does not answer.
     """
@@ -70,7 +80,11 @@ def _pick(
     tap = next((each for each in names if each not in taken_names), None)
     if tap is None:
         raise TooContended(f"every name for its interface is taken: {', '.join(names)}")
-    address = first_free(network, {*(each.address for each in known), *foreign})
+    try:
+        address = first_free(network, {*(each.address for each in known), *foreign})
+    except PoolExhausted as error:
+        hint = "widen `firecracker.cidr`, or lower `maxAgents`"
+        raise NoAddressLeft(str(error), hint=hint) from error
     return GuestAddress(address, mac_of(address), tap)
 
 

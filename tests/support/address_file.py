@@ -70,4 +70,4 @@ def _free(network: GuestNetwork, taken: Collection[str]) -> str:
     try:
         return first_free(network, taken)
     except PoolExhausted as error:
-        raise NotDone(str(error), hint=error.hint) from error
+        raise NotDone(str(error)) from error

@@ -159,7 +159,7 @@ class FirecrackerHarness(Harness):
         homes = (self.base / "firecracker").glob(agent_id or "*")
         roots = {_identity(home / "root") for home in homes} - {None}
         running = (each for each in psutil.process_iter() if _is_running(each))
-        return [each.pid for each in running if _identity(Path(f"/proc/{each.pid}/root/")) in roots]
+        return [each.pid for each in running if _identity(Path(f"/proc/{each.pid}/root")) in roots]
 
     def _recorder(self) -> Path:
         folder = self.folder / "programs"

@@ -174,7 +174,7 @@ def _is_rooted_in(pid: int, root: Path) -> bool:
     """Whether the process sees that folder as its `/`; compared by what it is, not by its name,
     since a path means something else in another mount namespace."""
     try:
-        seen, wanted = Path(f"/proc/{pid}/root/").stat(), root.stat()
+        seen, wanted = Path(f"/proc/{pid}/root").stat(), root.stat()
     except OSError:
         return False
     return (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino)

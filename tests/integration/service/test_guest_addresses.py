@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from kici_scaler.domain.guest_addresses import GuestAddress, GuestNetwork, PoolExhausted
+from kici_scaler.domain.guest_addresses import GuestAddress, GuestNetwork
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import guest_addresses
-from kici_scaler.service.guest_addresses import TooContended
+from kici_scaler.service.guest_addresses import NoAddressLeft, TooContended
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import guest_addresses as store
 from tests.support.rows import Rows
@@ -90,7 +90,7 @@ def test_a_full_network_says_so(runtime: Runtime) -> None:
     network = GuestNetwork("10.0.0.0/30", "10.0.0.1", "255.255.255.252")
     _give(runtime, "a", network)
 
-    with pytest.raises(PoolExhausted, match="IP pool exhausted"):
+    with pytest.raises(NoAddressLeft, match="IP pool exhausted"):
         _give(runtime, "b", network)
     guest_addresses.release(runtime, machine_id=MACHINE, agent_id="a")
     assert _give(runtime, "b", network).address == "10.0.0.2"
@@ -103,7 +103,7 @@ def test_all_that_ask_at_once_get_an_address_of_their_own(runtime: Runtime) -> N
         given = list(pool.map(lambda agent: _give(runtime, agent, SMALL), agents))
 
     assert len({each.address for each in given}) == len(agents)
-    with pytest.raises(PoolExhausted):
+    with pytest.raises(NoAddressLeft):
         _give(runtime, "one too many", SMALL)
 
 
