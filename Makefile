@@ -26,12 +26,15 @@ LONG = $(shell grep -rl --include='test_*.py' 'mark\.long' tests/integration)
 # Only `make lock` needs it, so it is not part of the environment.
 LOCK_TOOL := uv==0.13.9
 LOCK_HOME := build/lock-tool
-LOCK := env -u UV_FIND_LINKS -u UV_EXTRA_INDEX_URL -u UV_INDEX $(LOCK_HOME)/bin/uv --no-config \
-	pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra embedded \
+LOCK_ANY := env -u UV_FIND_LINKS -u UV_EXTRA_INDEX_URL -u UV_INDEX $(LOCK_HOME)/bin/uv --no-config \
+	pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+LOCK := $(LOCK_ANY) pyproject.toml --extra embedded
+# What the image is built with, and does not contain.
+LOCK_BUILD := $(LOCK_ANY) --group build
 
-.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-ssh \
+.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-compose e2e-ssh \
 	e2e-firecracker firecracker-rootfs bench guards docs \
 	lock changelog clean
 
@@ -93,6 +96,9 @@ e2e-firecracker: setup ## the firecracker backend on real microVMs, or a recorde
 firecracker-rootfs: setup ## a root file system for microVMs, from Debian packages (OUT=file, SUITE=bookworm)
 	@scripts/firecracker_rootfs.sh $(PY) $(or $(OUT),build/firecracker/rootfs.ext4)
 
+e2e-compose: setup ## the compose file on a Docker of its own, with images made on the spot
+	@scripts/e2e_compose.sh $(PY) $(ARGS)
+
 bench: setup ## figures and their floors, in one run
 	@$(PY) -m bench $(ARGS)
 
@@ -107,6 +113,7 @@ lock: setup ## pin the packages anew (UPGRADE=1 takes newer releases)
 	@$(PY) -m pip install --quiet --upgrade --target $(LOCK_HOME) $(LOCK_TOOL)
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(LOCK_BUILD) --constraint requirements-dev.lock --output-file requirements-build.lock
 
 changelog: setup ## fold changelog.d into CHANGELOG.md (VERSION=x.y.z)
 	@$(VENV)/bin/towncrier build --yes --version "$(VERSION)"

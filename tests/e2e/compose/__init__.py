@@ -1,0 +1,1 @@
+"""The compose file as a whole, on a Docker of its own."""
