@@ -68,7 +68,10 @@ def test_no_published_file_holds(what: str) -> None:
     assert not found, "\n".join([f"{what}:", *found])
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-build.lock"])
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-build.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_locks_pin_every_package_by_version_and_hash(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=\w)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip())
