@@ -25,6 +25,8 @@ from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transac
 from kici_scaler.store.requests import NewRequest, RequestRow
 from kici_scaler.store.section import Contended
 
+SHARE = 4
+"""By what the bounds of a pass are divided here, so that who asks does not wait for long queues."""
 MOST_LOOKS = 16
 """How often a cancellation looks for an agent that is being reserved in that very moment."""
 
@@ -73,7 +75,7 @@ def _store_and_try(runtime: Runtime, rows: Sequence[NewRequest]) -> bool:
                     return True
                 if not section.try_enter(connection):
                     return False
-                done = admit.decide_and_reserve(connection, runtime.owner, job_ids)
+                done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)
             reached("admit.committed")
         except CommitUnknown:
             if not _all_stored(runtime, job_ids):
@@ -92,7 +94,7 @@ def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:
             section.enter(connection)
             if not _any_undecided(connection, job_ids):
                 return
-            done = admit.decide_and_reserve(connection, runtime.owner, job_ids)
+            done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)
     except (Contended, CommitUnknown):
         runtime.hints.admit(soon=True)
         return

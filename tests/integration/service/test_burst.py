@@ -93,8 +93,8 @@ def serve_all(runtime: Runtime, rows: Rows) -> None:
     """Everything that ends makes room; until nobody waits."""
     for _ in range(1_000):
         rows.execute(BEAT)
-        rows.execute(FINISH_SOME, most=10_000)
-        admit.run_pass(runtime)
+        rows.execute(FINISH_SOME, most=1_000)
+        work.run_pass(runtime)
         if rows.count("scale_requests", "state = 'waiting'") == 0:
             return
     raise AssertionError("somebody waits for ever")
