@@ -173,15 +173,14 @@ def add(
             f"`{target.place}` shows another key: {seen}",
             hint="Somebody may answer in its place; look at the machine itself.",
         )
-    entry: dict[str, object] = {
-        "name": name,
+    given = {
+        **({} if name is None else {"name": name}),
         "address": address,
-        "port": None if port == DEFAULT_PORT else port,
-        "user": user,
-        "keyFile": None if key_file is None else str(key_file),
+        **({} if port == DEFAULT_PORT else {"port": port}),
+        **({} if user is None else {"user": user}),
+        **({} if key_file is None else {"keyFile": str(key_file)}),
         "hostKey": host_keys.as_line(key),
     }
-    given = {field: value for field, value in entry.items() if value is not None}
     if as_json:
         typer.echo(json.dumps({"machine": given, "fingerprint": seen}, indent=2))
         return

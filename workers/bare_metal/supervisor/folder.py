@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import boxes, cgroups, files, processes
+from .fence import Fence
 from .processes import Identity
 from .refusal import Refused
 
@@ -19,9 +20,6 @@ AGENT_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 SPOOL_LIMIT = 1 << 20
 """Most bytes of a spooled result that are read back."""
-
-_FENCE_BYTES = 128
-"""More than any fence is long."""
 
 _SETTLE_SECONDS = 5.0
 _POLL_SECONDS = 0.02
@@ -112,42 +110,6 @@ class Root:
         if not self.agents.is_dir():
             return []
         return [Folder(self, each.name) for each in sorted(self.agents.iterdir())]
-
-
-class Fence:
-    """The highest lease token that touched a name, and when the name was last destroyed.
-
-    Read and written under the lock of the name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def require(self, token: int, *, to_start: bool = False) -> None:
-        """
-        Raises:
-            Refused: `not-owner`, when a higher token was here, or a start comes after a
-                destroy with this one.
-        """
-        content = files.read_json(self._path) or {"token": 0, "ended_at": None}
-        highest = int(content["token"])
-        if token < highest:
-            raise Refused("not-owner", f"lease token {token} is older than {highest}")
-        if to_start and content["ended_at"] is not None and token == highest:
-            raise Refused("not-owner", f"destroyed under lease token {highest}")
-
-    def raise_to(self, token: int, *, ended: bool = False) -> None:
-        """Refuse lower tokens from now on."""
-        wanted = {"token": token, "ended_at": time.time() if ended else None}
-        held = files.read_json(self._path)
-        if ended or held is None or (held["token"], held["ended_at"]) != (token, None):
-            try:
-                files.write_json(self._path, wanted, _FENCE_BYTES)
-            except OSError as error:
-                if held is None or not files.is_full(error):
-                    raise
-                # A full disk must not keep an agent from being ended.
-                files.overwrite_json(self._path, wanted)
 
 
 class Folder:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from . import cgroups, files, monitor
-from .folder import Fence, Folder, Phase, Root
+from .fence import Fence
+from .folder import Folder, Phase, Root
 from .order import Order
 from .refusal import Refused
 

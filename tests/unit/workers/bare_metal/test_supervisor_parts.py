@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from workers.bare_metal.supervisor import cgroups, files, processes
-from workers.bare_metal.supervisor.folder import AGENT_ID, Fence, Root
+from workers.bare_metal.supervisor.fence import Fence
+from workers.bare_metal.supervisor.folder import AGENT_ID, Root
 from workers.bare_metal.supervisor.output import Output
 from workers.bare_metal.supervisor.processes import Identity, Seen
 from workers.bare_metal.supervisor.refusal import Refused
