@@ -170,6 +170,6 @@ def test_an_agent_that_has_registered_is_told(runtime: Runtime, rows: Rows) -> N
     waiting = rows.spawn(SpawnState.BOOTING)
     there = rows.spawn(SpawnState.IDLE)
     for agent in (waiting, there):
-        _give(runtime, agent)
+        _give(runtime, agent, taps=(f"kici-{agent[-8:]}",))
 
     assert guest_addresses.connected(runtime, machine_id=MACHINE) == {there}
