@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final
 from docker import APIClient
 
 from tests.e2e.compose.stand_ins import AGENT, IMAGES
+from tests.support import waiting
 from tests.support.source import ROOT
 
 PROJECT: Final = "kici-e2e"
@@ -48,18 +49,17 @@ def say(text: str) -> None:
 
 
 def eventually(what: str, found: Callable[[], Any], within: float = PATIENCE) -> Any:
-    """The first true answer of a question.
+    """The first true answer of a question, which costs something and is asked once a second.
 
     Raises:
         AssertionError: there was none in time.
     """
-    end = time.monotonic() + within
-    while True:
-        if answer := found():
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {within:g} s: {what}")
-        time.sleep(1)
+    pause = threading.Event()
+
+    def asked() -> Any:
+        return found() or (pause.wait(1.0) and None)
+
+    return waiting.eventually(asked, within, why=what)
 
 
 @dataclass
