@@ -16,6 +16,8 @@ from tests.support.admissions import History
 from tests.support.rows import Rows
 
 PROCESSES = 8
+ALIVE = "UPDATE machines SET last_heartbeat = clock_timestamp() + interval '1 hour'"
+"""Nobody beats for the machines of these tests, however long they take here."""
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +53,7 @@ def history(rows: Rows) -> Iterator[History]:
 def one_place(history: History, rows: Rows, tmp_path: Path) -> History:
     """A house whose scaler `local` has room for one agent on machine m1."""
     rows.machine("m1")
+    rows.execute(ALIVE)
     history.configure(tmp_path, ONE_PLACE)
     return history
 
@@ -60,6 +63,7 @@ def house(history: History, rows: Rows, tmp_path: Path) -> History:
     """Two machines, and twenty scalers under every kind of cap."""
     for name in ("m1", "m2"):
         rows.machine(name)
+    rows.execute(ALIVE)
     history.configure(tmp_path, many_scalers())
     return history
 

@@ -29,7 +29,7 @@ from kici_scaler.store.engine import (
     transaction,
 )
 from tests.integration.service import work
-from tests.integration.service.conftest import ONE_PLACE
+from tests.integration.service.conftest import ALIVE, ONE_PLACE
 from tests.integration.service.work import Servers
 from tests.support.admissions import History
 from tests.support.rows import Rows
@@ -37,8 +37,6 @@ from tests.support.servers import running
 from tests.support.tcp_proxy import CutReply, CutRequest, TcpProxy
 from tests.support.waiting import eventually, free_port
 
-ALIVE = "UPDATE machines SET last_heartbeat = clock_timestamp() + interval '1 hour'"
-"""Nobody beats for the machines of these tests, however long they take here."""
 COMMIT = b"COMMIT\x00"
 """As the client sends it; a transaction also begins with READ COMMITTED."""
 
@@ -316,7 +314,6 @@ def test_processes_that_lose_their_connections_all_the_time_admit_exactly(
 ) -> None:
     url = make_url(house_url).set(host=proxy.host, port=proxy.port)
     servers = Servers(url.render_as_string(hide_password=False))
-    one_place.rows.execute(ALIVE)
     jobs = [f"job-{number}" for number in range(24)]
     over = threading.Event()
 

@@ -25,7 +25,9 @@ TASK = task_names.inspect_task("bare-metal")
 def hints(redis_url: str) -> Iterator[CeleryHints]:
     marks = redis.Redis.from_url(redis_url)
     with contextlib.closing(marks), sender(redis_url, "test") as app:
-        yield CeleryHints(app, marks)
+        made = CeleryHints(app, marks)
+        _connect(made)
+        yield made
 
 
 def _tasks(hints: CeleryHints) -> int:
@@ -63,7 +65,6 @@ def test_capacity_that_is_freed_in_many_processes_is_one_pass_a_moment_later(
 ) -> None:
     with sender(redis_url, "other") as app:
         other = CeleryHints(app, hints.marks)
-        _connect(hints)
         _connect(other)
         before = datetime.now(UTC)
         hints.admit(soon=True)
