@@ -19,7 +19,7 @@ class TimedHeads(H11Protocol):
 
     _overdue: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream
         """Wait for the first request from now on."""
         super().connection_made(transport)
         self._expect_head()

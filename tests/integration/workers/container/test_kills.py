@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.conformance.callers import Caller
 from tests.conformance.harness import Harness, soon
 from tests.integration.workers.container.conftest import PretendedHarness
-from workers.contract import Backend
+from workers.contract import Backend, SpawnOrder
 
 FEWEST_REQUESTS = 4
 """A call that makes fewer would mean that nothing is shown here."""
@@ -31,6 +32,10 @@ def _was_killed(act: Callable[[], object]) -> bool:
     return False
 
 
+def _spawn(harness: Harness, order: SpawnOrder) -> object:
+    return harness.open().spawn(order, soon())
+
+
 @before_and_after
 def test_a_spawn_cut_short_anywhere_is_finished_by_the_next_lease(
     harness: Harness, backend: Backend, is_done: bool
@@ -41,7 +46,7 @@ def test_a_spawn_cut_short_anywhere_is_finished_by_the_next_lease(
         number, agent_id = number + 1, harness.new_agent_id()
         first = harness.order(agent_id, token=1)
         harness.engine.kill(number, is_done=is_done)
-        was_killed = _was_killed(lambda order=first: harness.open().spawn(order, soon()))  # type: ignore[misc]
+        was_killed = _was_killed(partial(_spawn, harness, first))
         harness.engine.spare()
 
         backend.spawn(harness.order(agent_id, token=2), soon())

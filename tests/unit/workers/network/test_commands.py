@@ -204,6 +204,9 @@ def test_a_bridge_is_closed_in_all_three_families() -> None:
         ("bridge", [network]),
     ]
     assert {each["family"] for each in _named(made, "add", "table")} == set(commands.FAMILIES)
+    assert len(_marks(made, "ip6", "forward")) == 2, "from agents, and to them"
+    assert len(_marks(made, "ip6", "input")) == 1
+    assert len(_marks(made, "bridge", "forward")) == 3, "sent, received, and asked for"
 
 
 def _marks(made: Iterable[Command], family: str, chain: str) -> list[str]:
