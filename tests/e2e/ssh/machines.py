@@ -108,10 +108,12 @@ class NamespaceMachine(Sshd):
 
     def kill_sshd(self) -> None:
         """Kill the server and its sessions, and what runs in them; what is detached goes on."""
-        for each in self.first.children():
-            if each.name() == "sshd":
-                for one in [each, *each.children(recursive=True)]:
-                    _kill(one)
+        servers = [each for each in self.first.children() if each.name() == "sshd"]
+        killed = [one for each in servers for one in (each, *each.children(recursive=True))]
+        for one in killed:
+            _kill(one)
+        # Its address is free for the next one only when it is gone.
+        psutil.wait_procs(killed, timeout=20)
 
     def cut(self) -> None:
         """Take its link down: nobody is told, packets vanish."""
