@@ -20,6 +20,8 @@ def fleet_mistakes(document: dict[str, Any], place: Callable[[Path], str]) -> It
         if not isinstance(name, str):
             continue
         where, known = first.setdefault(name, (path, machine))
+        if where[1] == path[1]:
+            continue  # twice in one scaler is a mistake of its own, told there
         for key in sorted({*known, *machine} - {*_OF_A_SCALER, "name"}):
             if known.get(key) != machine.get(key):
                 yield Finding(

@@ -320,7 +320,8 @@ def test_agents_are_listed_and_shown(
     listed = operator.get("/v1/agents", params={"state": "booting"}).json()["agents"]
     (mine,) = [each for each in listed if each["agentId"] == order.row.agent_id]
     assert (mine["jobId"], mine["connected"]) == (job_of(order), False)
-    assert (mine["reservedBy"], mine["revision"] > 0) == (shared.runtime.owner, True)
+    assert mine["reservedBy"]
+    assert mine["revision"] > 0
     shown = operator.get(f"/v1/agents/{order.row.agent_id}").json()
     assert shown["agent"] == mine
     asked = operator.get(f"/v1/requests/{job_of(order)}").json()

@@ -96,6 +96,8 @@ ATTEMPTS: dict[str, Attempt] = {
     "machines_state_check": lambda rows: rows.machine(state="asleep"),
     "machines_cpu_millis_check": lambda rows: rows.machine(cpu_millis=-1),
     "machines_memory_bytes_check": lambda rows: rows.machine(memory_bytes=-1),
+    "machines_driver": lambda rows: rows.machine(driver="a worker"),
+    "machines_target": lambda rows: rows.machine(address="10.0.0.1"),
     "machines_pkey": lambda rows: (rows.machine(), rows.machine()),
     "gateways_pkey": lambda rows: (rows.gateway(), rows.gateway()),
     "scale_requests_pkey": lambda rows: (rows.request("job"), rows.request("job")),

@@ -161,13 +161,13 @@ def test_a_job_that_ran_is_never_run_again(rows: Rows) -> None:
     assert row["last_provisioning_error"] is None
 
 
-@pytest.mark.parametrize("state", ["assigned", "running"])
-def test_a_job_that_was_being_called_off_ends_cancelled(rows: Rows, state: str) -> None:
+@pytest.mark.parametrize(("state", "error"), [("assigned", "enough"), ("running", "enough; gone")])
+def test_a_job_that_was_being_called_off_ends_cancelled(rows: Rows, state: str, error: str) -> None:
     job = rows.request(state=state, cancel_reason="enough")
     (bereaved,) = rows.call(request_ends.bereave, [job], cause="gone")
     assert bereaved.state is R.CANCELLED
     row = rows.get("scale_requests", job)
-    assert row["result"] == {"status": "cancelled", "error": "enough"}
+    assert row["result"] == {"status": "cancelled", "error": error}
     assert row["last_provisioning_error"] is None
 
 
