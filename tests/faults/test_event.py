@@ -289,6 +289,7 @@ def test_an_agent_claims_at_one_gateway_and_registers_at_another(
     assert row["pid"] == stage.the.roles.supervisor.pid("gateway-1")
 
 
+@pytest.mark.long
 def test_a_token_that_cannot_be_minted_does_not_open_the_code_again(
     stage: EventStage, client: DispatcherClient
 ) -> None:
@@ -422,7 +423,8 @@ def test_a_scale_down_that_is_answered_and_not_done_is_alarmed(stage: EventStage
     assert "provision not torn down" in logs
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_jobs_survive_every_mood_of_the_receiver(tmp_path: Path) -> None:
     with event_stage(tmp_path) as stage:
         run_many(stage, 20, seed=7, within=200)

@@ -64,7 +64,7 @@ def test_a_database_outage_condemns_no_busy_agent_and_loses_no_result(
         }
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_agents_of_a_killed_gateway_go_on_and_are_adopted_by_another(tmp_path: Path) -> None:
     with (
         stage(tmp_path, Cast(gateways=2), most_agents=5) as the,
@@ -145,7 +145,8 @@ def _absent_for(the: Stage) -> float:
     return float(str(row[0]["seconds"]))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.long
+@pytest.mark.timeout(400)
 def test_a_frozen_gateway_that_wakes_finds_its_agents_alive(tmp_path: Path) -> None:
     """Declared dead meanwhile, it takes a new incarnation and claims its open sockets again."""
     with stage(tmp_path, most_agents=3) as the, dispatcher(the) as client:
@@ -165,7 +166,8 @@ def test_a_frozen_gateway_that_wakes_finds_its_agents_alive(tmp_path: Path) -> N
         assert findings.none, findings
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.long
+@pytest.mark.timeout(400)
 def test_what_a_frozen_worker_creates_after_its_spawn_was_destroyed_is_removed(
     tmp_path: Path,
 ) -> None:

@@ -95,7 +95,14 @@ FAMILIES = {
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        "processes",
+        pytest.param("broker", marks=pytest.mark.long),
+        pytest.param("database", marks=pytest.mark.long),
+    ],
+)
 def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: str) -> None:
     toll = Toll()
     findings = run(tmp_path, SEED, 16, FAMILIES[family](toll), toll)

@@ -30,15 +30,22 @@ def _tell(the: Stage, step: str) -> str:
     return f"{step} was never reached: {still_open(the)}"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(STEPS[1::3], id="every third"),
+        pytest.param(STEPS, marks=pytest.mark.long, id="every one"),
+    ],
+)
 def test_a_process_killed_at_any_named_step_loses_doubles_and_leaks_nothing(
-    tmp_path: Path,
+    tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
-    """Every checkpoint in turn on one stage: somebody dies there while jobs run."""
+    """One checkpoint after another on one stage: somebody dies there while jobs run."""
     with stage(tmp_path, most_agents=1) as the, dispatcher(the) as client:
         keep_history(the)
         asked: list[Job] = []
-        for number, step in enumerate(STEPS):
+        for number, step in enumerate(steps):
             batch = jobs(2, seed=number, longest=0.3, prefix=step)
             the.arm(step)
             # Only while somebody else decides is a request stored without being decided.
@@ -51,6 +58,7 @@ def test_a_process_killed_at_any_named_step_loses_doubles_and_leaks_nothing(
         assert findings.none, findings
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_worker_killed_while_it_looks_at_a_dead_agent_leaves_the_verdict_to_the_next(
     tmp_path: Path,
@@ -72,7 +80,13 @@ def test_a_worker_killed_while_it_looks_at_a_dead_agent_leaves_the_verdict_to_th
         assert [row["state"] for row in ended] == ["failed"] * len(LOOKS)
 
 
-@pytest.mark.parametrize("mutex", [True, False], ids=["with the mutex", "without it"])
+@pytest.mark.parametrize(
+    "mutex",
+    [
+        pytest.param(True, id="with the mutex"),
+        pytest.param(False, marks=pytest.mark.long, id="without it"),
+    ],
+)
 def test_a_run_without_faults_ends_with_everything_accounted_for(
     tmp_path: Path, mutex: bool
 ) -> None:
