@@ -16,6 +16,7 @@ from kici_scaler.domain.scalers import BackendType
 from kici_scaler.service import admit, reload, request
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import migrate
 from kici_scaler.store.engine import Contended, make_engine
 from tests.support.servers import Databases
 from tests.support.waiting import eventually
@@ -126,10 +127,12 @@ def _house(name: str, url: str, folder: Path) -> Iterator[House]:
 
 
 def test_two_installations_never_pass_the_cap_of_their_pool_and_give_back_what_was_refused(
-    databases: Databases, house_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KICI_MACHINE_LEDGER_DIR", str(tmp_path / "ledger"))
-    urls = [databases.create(house_url) for _ in range(2)]
+    urls = [databases.create() for _ in range(2)]
+    for url in urls:
+        migrate.upgrade(url)
     with (
         _house("first", urls[0], tmp_path / "first") as first,
         _house("second", urls[1], tmp_path / "second") as second,
