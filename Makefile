@@ -34,7 +34,7 @@ LOCK := $(LOCK_ANY) pyproject.toml --extra embedded
 # What the image is built with, and does not contain.
 LOCK_BUILD := $(LOCK_ANY) --group build
 
-.PHONY: help setup demo test lint format types unit integration faults e2e e2e-container e2e-compose e2e-ssh \
+.PHONY: help setup demo test lint format types unit integration faults soak e2e e2e-container e2e-compose e2e-ssh \
 	e2e-firecracker firecracker-rootfs bench guards docs \
 	lock changelog clean
 
@@ -78,6 +78,10 @@ integration: setup ## the tests on real servers and worker processes
 faults: setup ## the long, seeded fault runs, and their report (ARGS="-k name" picks)
 	@KICI_FAULT_REPORT=$(or $(REPORT),docs/fault-report.md) $(PYTEST) -m "long or not long" \
 		tests/faults $(LONG)
+
+soak: setup ## an hour of jobs and faults, seeded, and the report (SECONDS=3600, SEED=7)
+	@KICI_FAULT_REPORT=$(or $(REPORT),docs/fault-report.md) KICI_SOAK_SECONDS=$(or $(SECONDS),3600) \
+		KICI_FAULT_SEED=$(or $(SEED),7) $(PYTEST) --capture=no tests/faults/test_soak.py
 
 e2e: setup ## the whole system, one job after another
 	@$(PYTEST) tests/e2e

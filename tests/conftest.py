@@ -1,3 +1,3 @@
 """Fixtures that any test may use."""
 
-pytest_plugins = ["tests.support.servers", "tests.support.rows"]
+pytest_plugins = ["tests.support.servers", "tests.support.rows", "tests.faults.reporting"]

@@ -6,15 +6,19 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from tests.faults.findings import Findings
 
 HEAD: Final = """\
 # Fault report
 
-Written by `make faults`, from what its runs found; zeros are what is wanted. Each run is a whole
+Written by `make faults` and `make soak`, from what the last run of each test found; zeros are what
+is wanted, and a run that did not get to its end is said to be *broken off*. Each run is a whole
 installation of real processes: Postgres, Redis, gateways, workers, beats, and agents that run
 commands. Each job leaves a note of every time it began. Afterwards the rows, these notes and the
 machine's own process table are compared. A seed decides which fault comes when; `KICI_FAULT_SEED`
@@ -44,8 +48,12 @@ class Run:
     injected: Mapping[str, int] = field(default_factory=dict)
     seed: int | None = None
     """What decided the order of its faults, where that is left to chance."""
+    broken_off: bool = False
+    """Whether its test failed: what it counted may be less than there was."""
+    on: date = field(default_factory=lambda: datetime.now(UTC).date())
 
 
+_RECORD: Final = TypeAdapter(dict[str, Run])
 _runs: dict[str, Run] = {}
 
 
@@ -62,6 +70,13 @@ def note_check(jobs: int, findings: Findings) -> None:
 def note_injected(injected: Mapping[str, int], seed: int | None = None) -> None:
     """Keep which faults the running test injected."""
     note(replace(_running(), injected=injected, seed=seed))
+
+
+def note_broken_off(node_id: str) -> None:
+    """Keep that a test failed, if it noted anything."""
+    name = node_id.rpartition("::")[2]
+    if name in _runs:
+        note(replace(_runs[name], broken_off=True))
 
 
 def _running() -> Run:
@@ -83,9 +98,10 @@ def page(found: Iterable[Run]) -> str:
     total = Run("**all**", sum(each.jobs for each in runs_), everything, faults)
     lines = [
         HEAD,
-        f"| run | seed | faults | jobs | {_COLUMNS} |",
-        f"| --- | ---: | ---: | ---: |{_RULE}",
-        *map(_row, [*runs_, total]),
+        f"| run | on | seed | faults | jobs | {_COLUMNS} |",
+        f"| --- | --- | ---: | ---: | ---: |{_RULE}",
+        *map(_row, runs_),
+        _total_row(total),
         "",
         "Runs without a number of faults injected one, which they are named after.",
         "",
@@ -99,16 +115,35 @@ def page(found: Iterable[Run]) -> str:
 
 
 def write(path: Path) -> None:
-    """Write the report of this session, if there is anything to report."""
-    if _runs:
-        path.write_text(page(runs()), encoding="utf-8")
+    """Write what this session found, beside what earlier ones found of other tests.
+
+    Args:
+        path: the page; its record lies beside it, with the suffix `.json`.
+    """
+    if not _runs:
+        return
+    record = path.with_suffix(".json")
+    known = _RECORD.validate_json(record.read_bytes()) if record.exists() else {}
+    known = dict(sorted({**known, **_runs}.items()))
+    record.write_bytes(_RECORD.dump_json(known, indent=1) + b"\n")
+    path.write_text(page(known.values()), encoding="utf-8")
 
 
 def _row(run: Run) -> str:
-    name = run.name.removeprefix("test_").replace("_", " ")
-    injected = str(sum(run.injected.values())) if run.injected else ""
+    name = run.name.removeprefix("test_").replace("_", " ") + (
+        " (*broken off*)" if run.broken_off else ""
+    )
     seed = "" if run.seed is None else str(run.seed)
-    return f"| {name} | {seed} | {injected} | {run.jobs} | {_broken(run.findings)} |"
+    return f"| {name} | {run.on} | {seed} | {_counts(run)}"
+
+
+def _total_row(total: Run) -> str:
+    return f"| {total.name} | | | {_counts(total)}"
+
+
+def _counts(run: Run) -> str:
+    injected = str(sum(run.injected.values())) if run.injected else ""
+    return f"{injected} | {run.jobs} | {_broken(run.findings)} |"
 
 
 def _fault_row(name: str, times: int, runs_: Iterable[Run]) -> str:

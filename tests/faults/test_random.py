@@ -18,58 +18,19 @@ from tests.faults.checker import (
     wait_for_ended,
     wait_for_quiet,
 )
+from tests.faults.families import (
+    broker_faults,
+    database_faults,
+    everything,
+    process_faults,
+)
 from tests.faults.faults import Fault, Toll
 from tests.faults.findings import Findings
 from tests.faults.jobs import ask_for_all, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
 from tests.faults.stage import Cast, stage
-from tests.support.tcp_proxy import Mode
 
 SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
-
-
-def process_faults() -> tuple[Fault, ...]:
-    """Deaths, restarts and freezes of our own processes."""
-    return (
-        faults.kill_role("control"),
-        faults.kill_role("bare-metal"),
-        faults.kill_role("gateway"),
-        faults.kill_role("beat"),
-        faults.restart_role("bare-metal"),
-        faults.restart_role("gateway"),
-        faults.freeze_role("bare-metal", 9),
-        faults.freeze_role("control", 5),
-        faults.die_at_checkpoint(),
-        faults.die_at_checkpoint(),
-    )
-
-
-def broker_faults() -> tuple[Fault, ...]:
-    """What Redis and the way to it can do."""
-    return (
-        faults.empty_redis(),
-        faults.kill_server("redis"),
-        faults.drop_tasks(),
-        faults.double_tasks(),
-        faults.cut_off("redis", Mode.RESET, 2),
-        faults.cut_off("redis", Mode.SWALLOW, 4),
-        faults.cut_off("redis", None, 2),
-        faults.lose_answer("redis", b"LPUSH"),
-        faults.lose_answer("redis", b"SET"),
-    )
-
-
-def database_faults() -> tuple[Fault, ...]:
-    """What Postgres and the way to it can do."""
-    return (
-        faults.kill_server("postgres"),
-        faults.cut_off("postgres", Mode.RESET, 2),
-        faults.cut_off("postgres", Mode.SWALLOW, 4),
-        faults.cut_off("postgres", None, 3),
-        faults.slow("postgres", 3),
-        faults.lose_answer("postgres", b"COMMIT", times=3),
-        faults.lose_request("postgres", b"COMMIT", times=3),
-    )
 
 
 def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) -> Findings:
@@ -94,15 +55,9 @@ FAMILIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    "family",
-    [
-        "processes",
-        pytest.param("broker", marks=pytest.mark.long),
-        pytest.param("database", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: str) -> None:
     toll = Toll()
     findings = run(tmp_path, SEED, 16, FAMILIES[family](toll), toll)
@@ -114,11 +69,5 @@ def test_no_fault_loses_doubles_leaks_or_wrongs_a_job(tmp_path: Path, family: st
 @pytest.mark.parametrize("seed", range(SEED, SEED + 6))
 def test_everything_at_once_for_long(tmp_path: Path, seed: int) -> None:
     toll = Toll()
-    everything = (
-        *process_faults(),
-        *broker_faults(),
-        *database_faults(),
-        faults.kill_agent(toll),
-    )
-    findings = run(tmp_path, seed, 120, everything, toll)
+    findings = run(tmp_path, seed, 120, everything(toll), toll)
     assert findings.none, (seed, findings)
