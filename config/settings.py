@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         return self.orchestrator_url or f"ws://127.0.0.1:{self.port}/v1/agents"
 
     @property
+    def beat_sign_path(self) -> Path:
+        """What a beat touches with each task that the broker took from it."""
+        return self.state_dir / "beat-sign"
+
+    @property
     def mutex_url(self) -> str:
         """Redis URL of the reservation mutex and the wake-ups."""
         return (self.lock_redis_url or self.redis_url).get_secret_value()

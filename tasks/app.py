@@ -42,6 +42,9 @@ ROUTES = {
 }
 """The queue of each control task; steps at backends have one for each machine instead."""
 
+BEAT = "beat"
+"""Celery's own word for the clock, among the arguments that it was started with."""
+
 DUTIES = {
     task_names.WARM_FILL: FILL_INTERVAL,
     task_names.SWEEP_DUE: BEAT_INTERVAL,
@@ -77,8 +80,7 @@ app.conf.update(
 
 @signals.setup_logging.connect
 def _set_up_logging(**_: object) -> None:
-    role = "beat" if "beat" in sys.argv else process.worker_kind()
-    configure_logging(settings(), role)
+    configure_logging(settings(), BEAT if _is_a_beat() else process.worker_kind())
 
 
 @signals.task_prerun.connect
@@ -120,7 +122,15 @@ def _close_process(**_: object) -> None:
 @signals.beat_init.connect
 def _beat_is_ready(**_: object) -> None:
     process.runtime().hints.fill()
+    settings().state_dir.mkdir(parents=True, exist_ok=True)
     _say_ready()
+
+
+@signals.after_task_publish.connect
+def _the_broker_took_one(**_: object) -> None:
+    """`kici-scaler health beat` looks at this: a clock whose ticks go nowhere is not well."""
+    if _is_a_beat():
+        settings().beat_sign_path.touch()
 
 
 @signals.worker_shutting_down.connect
@@ -128,6 +138,10 @@ def _close_worker(**_: object) -> None:
     if process.worker_kind() != CONTROL_KIND and process.host.cache_info().currsize:
         process.host().close()
         process.close()
+
+
+def _is_a_beat() -> bool:
+    return BEAT in sys.argv
 
 
 def _say_ready() -> None:

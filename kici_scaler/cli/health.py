@@ -1,11 +1,13 @@
 """`kici-scaler health ROLE`: whether a role does its work, for container health checks.
 
 Asked are the rows that the role's work leaves behind, not whether its process exists: a
-worker that is deaf to its queue lives, and does nothing.
+worker that is deaf to its queue lives, and does nothing. A beat leaves no rows; it leaves a
+sign with each tick that the broker took.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -16,8 +18,11 @@ from kici_scaler.errors import InvalidInput, Unavailable
 
 SWEEP_SECONDS = 30.0
 """Control workers sweep each second."""
-BEAT_SECONDS = 30.0
+MACHINE_SECONDS = 30.0
 """Backend workers say that their machine lives each few seconds."""
+TICK_SECONDS = 30.0
+"""A beat ticks each second."""
+BEAT = "beat"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def health(
     role: Annotated[
         str,
-        typer.Argument(help=f"`gateway`, or one of {CONTROL_KIND}, {', '.join(BACKEND_KINDS)}."),
+        typer.Argument(help=f"`gateway`, `beat`, {CONTROL_KIND}, {', '.join(BACKEND_KINDS)}."),
     ],
 ) -> None:
     """Say whether a role does its work; ends with 0 when it does, 2 when it does not.
@@ -37,6 +42,8 @@ def health(
     """
     if role == "gateway":
         _gateway()
+    elif role == BEAT:
+        _beat()
     elif role in (CONTROL_KIND, *BACKEND_KINDS):
         _worker(role)
     else:
@@ -58,6 +65,17 @@ def _gateway() -> None:
         raise Unavailable(f"the gateway is not ready: {answer.text[:200]}")
 
 
+def _beat() -> None:
+    """Whether this machine's beat has its ticks taken; of several, the one that did last."""
+    sign = read_settings().beat_sign_path
+    try:
+        age = time.time() - sign.stat().st_mtime
+    except OSError as error:
+        raise Unavailable(f"no beat ticked here: {error}") from error
+    if age > TICK_SECONDS:
+        raise Unavailable(f"the broker took the last tick {age:.0f} s ago")
+
+
 def _worker(role: str) -> None:
     # Imported only now: help must not wait for the database's library.
     from kici_scaler.service import health as service
@@ -69,7 +87,7 @@ def _worker(role: str) -> None:
         if role == CONTROL_KIND:
             service.check_sweep(engine, within_seconds=SWEEP_SECONDS)
         elif role != "event":
-            service.check_machine(engine, its.machine_id, role, within_seconds=BEAT_SECONDS)
+            service.check_machine(engine, its.machine_id, role, within_seconds=MACHINE_SECONDS)
         else:
             service.check_due(engine, within_seconds=SWEEP_SECONDS)
     finally:

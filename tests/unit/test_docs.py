@@ -28,7 +28,9 @@ def _anchors(page: Path) -> set[str]:
 
 def _is_broken(page: Path, link: str) -> bool:
     target, _, anchor = link.partition("#")
-    aim = (page.parent / target).resolve() if target else page
+    # A fragment is read as a part of the changelog.
+    folder = ROOT if page.parent.name == "changelog.d" else page.parent
+    aim = (folder / target).resolve() if target else page
     if not aim.exists():
         return True
     return bool(anchor) and aim.suffix == ".md" and anchor not in _anchors(aim)

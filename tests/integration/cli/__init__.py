@@ -1,0 +1,1 @@
+"""Commands on real servers and roles."""
