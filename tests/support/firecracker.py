@@ -65,12 +65,10 @@ class FirecrackerHarness(Harness):
         self.base.mkdir(mode=0o711)
         self._witness = folder / "witness"
         self._witness.touch()
-        self._programs = Path(REAL) if REAL else self._recorder()
-        self._jailer = self._script("jailer", f"{self._programs / 'jailer'}")
         self._images = folder / "images"
         self._images.mkdir()
-        self._write("rootfs.ext4", bytes(1 << 20))
-        self._write("kernel", b"kernel")
+        self._programs = self._made_programs()
+        self._jailer = self._script("jailer", f"{self._programs / 'jailer'}")
 
     @property
     def context(self) -> BackendContext:
@@ -161,7 +159,12 @@ class FirecrackerHarness(Harness):
         running = (each for each in psutil.process_iter() if _is_running(each))
         return [each.pid for each in running if _identity(Path(f"/proc/{each.pid}/root")) in roots]
 
-    def _recorder(self) -> Path:
+    def _made_programs(self) -> Path:
+        """The folder of the programs; the images are made as well."""
+        self._write("rootfs.ext4", bytes(1 << 20))
+        self._write("kernel", b"kernel")
+        if REAL:
+            return Path(REAL)
         folder = self.folder / "programs"
         folder.mkdir()
         script = Path(__file__).with_name("firecracker_recorder.py")
