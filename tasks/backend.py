@@ -33,7 +33,7 @@ def _declare(kind: str) -> None:
 
     @app.task(shared=False, name=inspect_name, max_retries=0)
     def inspect(*, agents: Sequence[str], machine: str | None = None) -> dict[str, object]:
-        """Look whether the compute of agents that nobody sees still runs."""
+        """Look after agents here: whether the compute of those nobody sees still runs."""
         reached("inspect.received")
         queue = destroy_queue(kind, machine)
         clear_mark(inspect_name, queue)

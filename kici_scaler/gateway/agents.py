@@ -24,12 +24,15 @@ from kici_scaler.agent.protocol import (
 )
 from kici_scaler.broker.log_stream import LogEntry
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.gateway import log_context
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.introduction import Introduced, NotWelcome, acknowledgement, introduce
 from kici_scaler.gateway.jobs import STREAM_SECONDS, JobDesk
 from kici_scaler.gateway.limits import AGENT_BYTES, AGENT_MESSAGES, TokenBucket
 from kici_scaler.gateway.lines import clean, enrich
 from kici_scaler.gateway.link import Event, Link, LinkClosed, Receive, Send
+from kici_scaler.service import register
+from kici_scaler.service.hello import Welcome
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +42,14 @@ LONGEST_SLOWDOWN: Final = 5.0
 
 async def serve_agent(gateway: Gateway, scope: Event, receive: Receive, send: Send) -> None:
     """One connection of the agent channel, as an ASGI application."""
+    log_context.begin_connection(scope)
+    try:
+        await _serve(gateway, scope, receive, send)
+    finally:
+        log_context.end()
+
+
+async def _serve(gateway: Gateway, scope: Event, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.accept"})
     client = scope.get("client")
@@ -139,6 +150,8 @@ class Conversation:
             raise ProtocolViolation("config.ack twice")
         session, desk, welcome = self._session, self._desk, introduced.welcome
         session.ready = True
+        if welcome.has_metadata:
+            self._gateway.spawn(self._tell_machine(welcome))
         job_id, run_id = welcome.job_id, welcome.run_id or ""
         if job_id is None:
             # A job it was given since it registered could not be offered before this.
@@ -153,6 +166,10 @@ class Conversation:
             session.do(f"fail {job_id}", lambda: desk.fail(job_id, why))
         elif claim.phase is JobPhase.ACCEPTED:
             session.do(f"accept {job_id}", lambda: desk.accepted(job_id))
+
+    async def _tell_machine(self, welcome: Welcome) -> None:
+        gateway = self._gateway
+        await gateway.threads.channel(register.configured, gateway.runtime, welcome)
 
     async def _log(self, message: Log) -> None:
         session, gateway = self._session, self._gateway

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kici_scaler.domain.prespawned import is_prespawned
+from kici_scaler.domain.scalers import BackendType
 from kici_scaler.domain.spawn import BEFORE_REGISTRATION, SpawnState
 from kici_scaler.store.agents import SpawnFacts
 
@@ -55,6 +56,11 @@ class Welcome:
     job_id: str | None
     run_id: str | None
     spawn: SpawnFacts | None
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether its machine says what it needs to begin, its token too, for as long as that."""
+        return self.spawn is not None and self.spawn.backend_type == BackendType.FIRECRACKER
 
     @property
     def is_newly_ready(self) -> bool:

@@ -21,6 +21,7 @@ from kici_scaler.service.hello import Hello as Hello
 from kici_scaler.service.hello import Refusal as Refusal
 from kici_scaler.service.hello import Refused as Refused
 from kici_scaler.service.hello import Welcome as Welcome
+from kici_scaler.service.ports import Place
 from kici_scaler.service.reservations import is_minted
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
@@ -159,6 +160,17 @@ def _labels(hello: Hello, spawn: SpawnFacts) -> tuple[str, ...]:
     """The labels the spawn is entitled to, and what the agent says of its own machine."""
     own = [label for label in hello.labels if label.startswith(SELF_REPORTED)]
     return tuple(dict.fromkeys((*spawn.agent_labels, *own)))
+
+
+def configured(runtime: Runtime, welcome: Welcome) -> None:
+    """The agent holds all that it was told: its machine's worker may say it no more.
+
+    A hint, as any: without it that is seen to within seconds.
+    """
+    spawn = welcome.spawn
+    if spawn is not None and welcome.has_metadata:
+        place = Place(spawn.backend_type, spawn.machine_id)
+        runtime.hints.inspect(place, [welcome.agent_id])
 
 
 def disconnected(runtime: Runtime, gateway: str, agent_id: str, connection_number: int) -> bool:

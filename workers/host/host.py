@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -18,7 +17,7 @@ from kici_scaler.service import machine_life, start
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.machines import Announcement
-from workers.contract import Backend, BackendContext, Deadline
+from workers.contract import Backend, BackendContext
 from workers.fleet.fleet import Fleet
 from workers.fleet.ports import FleetPorts
 from workers.host.addresses import DatabaseAddresses
@@ -31,19 +30,6 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
 STOCK_SECONDS = 60.0
-ATTEND_SECONDS = 10.0
-
-
-@runtime_checkable
-class Attends(Protocol):
-    """A backend that has something to see to every few seconds."""
-
-    def attend(self, deadline: Deadline) -> Sequence[str]:
-        """See to it; the agents whose compute has ended since the last call.
-
-        Raises:
-            BackendError: it could not be seen to.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +136,7 @@ class BackendHost:
         told = self._preparer.degraded
         while not self._stopped.wait(BEAT_SECONDS):
             try:
-                self._attend()
+                self._site.inspect(())
                 self._preparer.look()
                 if self._preparer.degraded != told:
                     told = self._tell(self._preparer.degraded)
@@ -158,14 +144,6 @@ class BackendHost:
                 log.warning("not prepared for the configuration yet", error=str(error))
             except Exception:  # a thread's last line: what a backend should not raise
                 log.exception("preparing failed unexpectedly")
-
-    def _attend(self) -> None:
-        """Let the backend see to what it has to; ended compute is looked at without waiting."""
-        if not isinstance(self.backend, Attends):
-            return
-        ended = self.backend.attend(Deadline.after(ATTEND_SECONDS))
-        if ended:
-            self._site.inspect(ended)
 
     def _tell(self, degraded: Mapping[str, str]) -> Mapping[str, str]:
         if self._announcement is not None:

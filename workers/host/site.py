@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -14,7 +15,8 @@ from kici_scaler.service import destroy, inspect, start
 from kici_scaler.service.destroy import DestroyOrder
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
-from workers.contract import Backend
+from workers.contract import Backend, Deadline
+from workers.errors import BackendError
 from workers.host.budget import Budget
 from workers.host.inspecting import Inspector
 from workers.host.looking import Looks
@@ -30,6 +32,19 @@ log = structlog.get_logger(__name__)
 
 START_SLOTS = 32
 DESTROY_SLOTS = 16
+ATTEND_SECONDS = 10.0
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A backend that has something to see to every few seconds, and when an agent connects."""
+
+    def attend(self, deadline: Deadline) -> Sequence[str]:
+        """See to it; the agents whose compute has ended since the last call.
+
+        Raises:
+            BackendError: it could not be seen to.
+        """
 
 
 def _now() -> datetime:
@@ -67,6 +82,7 @@ class Site:
 
     def __init__(self, runtime: Runtime, settings: Settings, backend: Backend, plot: Plot) -> None:
         self._runtime = runtime
+        self._backend = backend
         self._plot = plot
         installation = settings.installation_id
         budget = Budget(runtime, plot.ledger, plot.kind.value)
@@ -111,8 +127,21 @@ class Site:
         return starting + [each.row.token for each in self.destroys.running]
 
     def inspect(self, agent_ids: Sequence[str]) -> int:
-        """Look at compute whose agents nobody sees; returns how many had ended."""
-        return self._looks.at(inspect.to_inspect(self._runtime, agent_ids))
+        """See to what the backend has to, and to these agents; returns how many had ended.
+
+        Compute is looked at where nobody sees its agent, and where the backend says it ended.
+        """
+        wanted = sorted({*agent_ids, *self._ended()})
+        return self._looks.at(inspect.to_inspect(self._runtime, wanted)) if wanted else 0
+
+    def _ended(self) -> Sequence[str]:
+        if not isinstance(self._backend, Attends):
+            return ()
+        try:
+            return self._backend.attend(Deadline.after(ATTEND_SECONDS))
+        except BackendError as error:
+            log.warning("the backend could not see to its agents", problem=str(error))
+            return ()
 
     def close(self, *, wait: bool) -> None:
         """Take nothing more; optionally let what runs be applied. Agents are left alone."""
