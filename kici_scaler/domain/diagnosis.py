@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,6 +55,44 @@ def diagnose(scalers: Sequence[ScalerFacts], failures: Mapping[str, FailureCount
     if not scalers:
         return [Row("scaler", Health.PASS, "no scaler is configured", {})]
     return [_row(each, failures.get(each.name)) for each in scalers]
+
+
+def network_subject(bridge: str) -> str:
+    """What findings about the guests' network on a machine's bridge are called."""
+    return f"firecracker:{bridge}"
+
+
+def diagnose_networks(
+    bridges: Mapping[str, Collection[str]], machines: Mapping[str, Mapping[str, str]]
+) -> list[Row]:
+    """A row for each bridge of guests, or one that says that there is none.
+
+    Args:
+        bridges: the scalers of each bridge.
+        machines: of each that lately said how it does, why it cannot run which scaler.
+    """
+    if not bridges:
+        return [Row("firecracker", Health.PASS, "no scaler makes microVMs", {})]
+    return [_network(name, set(scalers), machines) for name, scalers in sorted(bridges.items())]
+
+
+def _network(
+    bridge: str, scalers: Collection[str], machines: Mapping[str, Mapping[str, str]]
+) -> Row:
+    subject = network_subject(bridge)
+    unhealthy = {
+        machine: reason
+        for machine, degraded in sorted(machines.items())
+        for scaler, reason in degraded.items()
+        if scaler in scalers and f"{subject}: " in reason
+    }
+    details: dict[str, object] = {"machines": sorted(machines), "unhealthy": unhealthy}
+    if not machines:
+        return Row(subject, Health.WARN, "no machine says how its network does", details)
+    if unhealthy:
+        message = "; ".join(f"{machine}: {reason}" for machine, reason in unhealthy.items())
+        return Row(subject, Health.FAIL, message, details)
+    return Row(subject, Health.PASS, f"healthy on {len(machines)} machines", details)
 
 
 def worst(rows: Sequence[Row]) -> Health:

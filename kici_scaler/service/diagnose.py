@@ -6,9 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from kici_scaler.domain.diagnosis import WINDOW_SECONDS, Health, Row, ScalerFacts, diagnose
-from kici_scaler.domain.scalers import Scaler
+from kici_scaler.domain.diagnosis import (
+    WINDOW_SECONDS,
+    Health,
+    Row,
+    ScalerFacts,
+    diagnose,
+    diagnose_networks,
+)
+from kici_scaler.domain.scalers import BackendType, Scaler
 from kici_scaler.domain.windows import Windows
+from kici_scaler.scalers_file.firecracker import NETWORK_OPTION
 from kici_scaler.service import failover, revisions, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.watch import Watch
@@ -111,8 +119,24 @@ def _housekeeping(connection: Connection, windows: Windows) -> Iterator[Row]:
             " offered nothing: restart it",
             {"count": len(stuck)},
         )
-    for row in machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds):
-        yield _machine(row)
+    known = machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
+    yield from _networks(connection, known)
+    yield from map(_machine, known)
+
+
+def _networks(connection: Connection, known: Sequence[MachineRow]) -> list[Row]:
+    """How the bridges of guests do, by what the machines found when they last looked."""
+    bridges: dict[str, list[str]] = {}
+    for scaler in revisions.active(connection).cluster.scalers:
+        network = scaler.options.get(NETWORK_OPTION)
+        if scaler.type is BackendType.FIRECRACKER and isinstance(network, Mapping):
+            bridges.setdefault(str(network["bridgeName"]), []).append(scaler.name)
+    said = {
+        row.machine_id: row.degraded
+        for row in known
+        if row.is_fresh and row.backend_type == BackendType.FIRECRACKER
+    }
+    return diagnose_networks(bridges, said)
 
 
 def _machine(row: MachineRow) -> Row:

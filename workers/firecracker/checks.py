@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from kici_scaler.domain.diagnosis import network_subject
 from kici_scaler.domain.scalers import LabelSet, Scaler
 from workers.contract import Deadline, Finding, Severity
 from workers.errors import BackendError
@@ -88,7 +89,7 @@ def _tool(scaler: Scaler, name: str, hint: str) -> Finding:
 
 
 def _network(scaler: Scaler, host: HostNetwork, deadline: Deadline) -> Finding:
-    subject = f"firecracker:{host.bridge.name}"
+    subject = network_subject(host.bridge.name)
     try:
         health = host.health(deadline)
     except BackendError as error:

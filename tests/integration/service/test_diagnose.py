@@ -55,3 +55,26 @@ def test_an_agent_without_a_scaler_that_does_not_stop_is_named(
     told = _row(runtime, "static-agents")
     assert told.health == "warn"
     assert "static-1" in told.message
+
+
+def test_a_bridge_of_microvms_has_a_row_of_its_own(
+    runtime: Runtime, rows: Rows, tmp_path: Path
+) -> None:
+    assert _row(runtime, "firecracker").health == "pass"
+    file = tmp_path / "microvms.yaml"
+    file.write_text(
+        "version: 1\nfirecracker: { bridgeName: fc0 }\nscalers:\n"
+        "  - { name: vms, type: firecracker, maxAgents: 1, firecrackerPath: /f, jailerPath: /j,\n"
+        "      kernelPath: /k, uid: 1, gid: 1,\n"
+        "      labelSets: [{ labels: [linux], rootfsPath: /r }] }\n"
+    )
+    reload.apply(runtime, reload.read(runtime.engine, file), author="test")
+    assert _row(runtime, "firecracker:fc0").health == "warn"
+    rows.machine("m2", backend_type="firecracker")
+    assert _row(runtime, "firecracker:fc0").health == "pass"
+    rows.execute(
+        "INSERT INTO machine_scalers (machine_id, backend_type, scaler, reason)"
+        " VALUES ('m2', 'firecracker', 'vms', 'firecracker:fc0: fc0 is down')"
+    )
+    told = _row(runtime, "firecracker:fc0")
+    assert (told.health, told.message) == ("fail", "m2: firecracker:fc0: fc0 is down")
