@@ -69,12 +69,17 @@ class FileTail:
     """New lines of a file that grows and is turned over (`<name>` set aside as `<name>.1`).
 
     Nothing is queued: what the reader has not asked for stays in the file.
+
+    Args:
+        from_end: leave out what stands in it already.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
         self._path = path
         path.touch()
         self._file = path.open("rb")
+        if from_end:
+            self._file.seek(0, os.SEEK_END)
         self._splitter = LineSplitter()
 
     def read(self) -> Iterator[str]:
@@ -154,13 +159,16 @@ class LogOwner:
         return {"service": "agent", "agentId": self.agent_id, **kept}
 
 
-def forward_line(line: str, owner: LogOwner) -> Mapping[str, object]:
-    """The line as a log record: a JSON object keeps its fields, anything else is a message."""
+def forward_line(line: str, owner: LogOwner, level: str = "info") -> Mapping[str, object]:
+    """The line as a log record: a JSON object keeps its fields, anything else is a message.
+
+    `level` is that of a message.
+    """
     try:
         said = json.loads(line)
     except ValueError:
         said = None
-    record = said if isinstance(said, dict) else {"level": "info", "message": line}
+    record = said if isinstance(said, dict) else {"level": level, "message": line}
     return {**record, **owner.fields}
 
 
@@ -170,7 +178,7 @@ class AgentLogForwarder:
     def __init__(self, emit: Callable[[str], object]) -> None:
         self._emit = emit
 
-    def forward(self, lines: Iterable[str], owner: LogOwner) -> None:
-        """Pass on every line until there are no more."""
+    def forward(self, lines: Iterable[str], owner: LogOwner, level: str = "info") -> None:
+        """Pass on every line until there are no more; `level` is that of a message."""
         for line in lines:
-            self._emit(json.dumps(forward_line(line, owner), ensure_ascii=False))
+            self._emit(json.dumps(forward_line(line, owner, level), ensure_ascii=False))

@@ -26,6 +26,7 @@ from workers.contract import (
 from workers.errors import BackendError, NotDone, Permanent
 from workers.firecracker import checks, chroot, console, described, processes, tools
 from workers.firecracker.api import FirecrackerApi
+from workers.firecracker.consoles import Consoles
 from workers.firecracker.host_network import HostNetwork
 from workers.firecracker.layout import JAILS, Layout
 from workers.firecracker.records import Records
@@ -61,6 +62,7 @@ class FirecrackerBackend:
             context.addresses,
             GUESTS_LOCK if is_root else folder / "guests.lock",
         )
+        self._consoles = Consoles(self._places)
         self._bases: frozenset[Path] = frozenset()
         self._cleared: set[str] = set()
         self._ended: set[str] = set()
@@ -143,14 +145,23 @@ class FirecrackerBackend:
         return tools.cause_of(layout, was_stopped=record.is_ending)
 
     def attend(self, deadline: Deadline) -> Sequence[str]:
-        """Clear what guests need no more; agents whose microVMs have ended since the last call."""
+        """Clear what guests need no more; agents whose microVMs have ended since the last call.
+
+        From the first call on, what guests print is passed on.
+        """
+        self._consoles.begin()
         self._clear_connected(deadline)
-        begun = self._tools.records.begun(self._context.installation_id)
-        places = {agent_id: record.layout(agent_id) for agent_id, record in begun.items()}
-        ended = {agent_id for agent_id, layout in places.items() if layout and layout.exit.exists()}
+        places = self._places()
+        ended = {agent_id for agent_id, layout in places.items() if layout.exit.exists()}
         news = sorted(ended - self._ended)
         self._ended = ended
         return news
+
+    def _places(self) -> Mapping[str, Layout]:
+        """Where the microVMs lie that were begun here."""
+        begun = self._tools.records.begun(self._context.installation_id)
+        layouts = ((agent_id, each.layout(agent_id)) for agent_id, each in begun.items())
+        return {agent_id: layout for agent_id, layout in layouts if layout is not None}
 
     def _clear_connected(self, deadline: Deadline) -> None:
         """Leave guests whose agents have connected nothing to read any more.
