@@ -35,6 +35,7 @@ from kici_scaler.gateway.errors import ErrorAnswer, HttpError, http_error, try_l
 from kici_scaler.gateway.gate import Gate
 from kici_scaler.gateway.headers import SecurityHeaders
 from kici_scaler.gateway.life import Life
+from kici_scaler.gateway.log_context import RequestIds
 from kici_scaler.gateway.page.app import make_pages
 from kici_scaler.gateway.page.sessions import PATH as PAGES
 from kici_scaler.gateway.scaler_files import ScalerFiles
@@ -119,7 +120,7 @@ def make_app(gateway: Gateway, life: Life, files: ScalerFiles | None = None) -> 
     routes = make_http(gateway, life, files)
     routes.mount(PAGES, make_pages(gateway, access))
     routes.add_route("/", _to_pages, include_in_schema=False)
-    http = SecurityHeaders(Gate(routes, access))
+    http = RequestIds(SecurityHeaders(Gate(routes, access)))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":

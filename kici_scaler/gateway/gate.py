@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kici_scaler.errors import KiciError
+from kici_scaler.gateway import log_context
 from kici_scaler.gateway.access import Access
 from kici_scaler.gateway.errors import HttpError, http_error
 from kici_scaler.gateway.following import FollowingBroken
@@ -69,6 +70,7 @@ class Gate:
             None if shown is None else shown.decode("latin-1"), client[0] if client else ""
         )
         scope.setdefault("state", {})["caller"] = caller
+        log_context.bind_key(caller.name)
 
 
 _SPECIAL: Final = {

@@ -22,7 +22,7 @@ from kici_scaler.agent.protocol import (
     UnknownMessage,
 )
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.gateway import claims
+from kici_scaler.gateway import claims, log_context
 from kici_scaler.gateway.core import TRANSIENT, Gateway
 from kici_scaler.gateway.lines import LineOrigin, clean
 from kici_scaler.gateway.link import Link
@@ -83,6 +83,7 @@ async def introduce(gateway: Gateway, link: Link) -> Introduced:
     """
     said = await _greeting(gateway, link)
     _check(said)
+    log_context.bind_agent(said.agent_id)
     may_return = said.resume_token is not None and gateway.resume.is_valid(
         said.agent_id, said.resume_token
     )

@@ -24,6 +24,7 @@ from kici_scaler.service import explain_job, request
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
+from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import transaction
 
 MOST_AT_ONCE = 1_000
@@ -68,11 +69,16 @@ async def submit_batch(
 
 @router.post("/{job_id:path}/cancel")
 async def cancel(
-    job_id: JobId, gateway: TheGateway, _: AsDispatcher, body: CancelBody | None = None
+    job_id: JobId, gateway: TheGateway, caller: AsDispatcher, body: CancelBody | None = None
 ) -> CancelAnswer:
     """Call a job off, whatever its state; one never heard of stays cancelled."""
-    reason = (body or CancelBody()).reason
-    state = await gateway.threads.http(request.cancel, gateway.runtime, job_id, reason=reason)
+    state = await gateway.threads.http(
+        request.cancel,
+        gateway.runtime,
+        job_id,
+        reason=(body or CancelBody()).reason,
+        actor=caller.actor if caller.may(KeyScope.OPERATOR) else None,
+    )
     return CancelAnswer(job_id=job_id, state=state)
 
 

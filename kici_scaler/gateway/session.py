@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from kici_scaler.agent.protocol import ProtocolViolation
+from kici_scaler.gateway import log_context
 from kici_scaler.gateway.lines import LineOrigin
 from kici_scaler.gateway.link import Link, LinkClosed
 
@@ -128,6 +129,7 @@ class Session:
         assert steps is not None
         try:
             while steps:
+                log_context.begin_step(self.origin)
                 await steps[0][1]()
                 steps.popleft()
         except LinkClosed:

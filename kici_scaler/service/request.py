@@ -19,7 +19,7 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import admit, counting, ending, static_agents
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import request_ends, section, settings, static_jobs
+from kici_scaler.store import audit, request_ends, section, settings, static_jobs
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
 from kici_scaler.store.requests import NewRequest, RequestRow
@@ -193,9 +193,16 @@ class _JustAssigned(Exception):
 
 
 def cancel(
-    runtime: Runtime, job_id: str, *, reason: str = "cancelled by the dispatcher"
+    runtime: Runtime,
+    job_id: str,
+    *,
+    reason: str = "cancelled by the dispatcher",
+    actor: str | None = None,
 ) -> RequestState:
     """Call a job off, in whatever state it is; returns the state after that.
+
+    Args:
+        actor: the operator who does so; None for the dispatcher, whose daily work is not audited.
 
     A waiting one ends at once; one whose agent has not accepted it ends with its spawn;
     a running one is told to stop and ends with its result, or with its agent if that takes
@@ -207,7 +214,7 @@ def cancel(
     """
     for _ in range(MOST_LOOKS):
         try:
-            effects, final = _cancel_once(runtime, job_id, reason)
+            effects, final = _cancel_once(runtime, job_id, reason, actor)
         except _JustAssigned:
             continue
         ending.announce(runtime, effects)
@@ -215,7 +222,9 @@ def cancel(
     raise Contended
 
 
-def _cancel_once(runtime: Runtime, job_id: str, reason: str) -> tuple[ending.Effects, RequestState]:
+def _cancel_once(
+    runtime: Runtime, job_id: str, reason: str, actor: str | None
+) -> tuple[ending.Effects, RequestState]:
     """Spawn first, then its request: one that shows only after the mark is left to a new look."""
     with transaction(runtime.engine) as connection:
         section.bound_waits(connection, admit.PASS_SECONDS)
@@ -224,6 +233,8 @@ def _cancel_once(runtime: Runtime, job_id: str, reason: str) -> tuple[ending.Eff
         static_id = None if agent_id is not None else static_jobs.holder_of(connection, job_id)
         if agent_id is None and static_id is None and state is RequestState.ASSIGNED:
             raise _JustAssigned
+        if actor is not None:
+            audit.record(connection, actor, "request.cancel", job_id, {"reason": reason})
         effects = ending.Effects()
         if static_id is not None:
             effects = static_agents.cancel(
