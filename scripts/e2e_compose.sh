@@ -49,5 +49,5 @@ unshare --net --mount --pid --fork --kill-child --mount-proc sh -eu -c '
     # Not exec: this shell, the first process in here, collects what killed runtimes leave.
     "$@"
 ' inside "$python" -m tests.e2e.compose "$WORKSHOP" "$@" || status=$?
-find /sys/fs/cgroup -depth -type d -path '*/kici-e2e/*' -exec rmdir {} + 2>/dev/null || true
+find /sys/fs/cgroup -depth -type d \( -path '*/kici-e2e/*' -o -name kici-e2e \) -exec rmdir {} + 2>/dev/null || true
 exit "$status"

@@ -3,17 +3,22 @@
 Asked are the rows that the role's work leaves behind, not whether its process exists: a
 worker that is deaf to its queue lives, and does nothing. A beat leaves no rows; it leaves a
 sign with each tick that the broker took.
+
+`python3 -m kici_scaler.cli.health ROLE` is the same without loading every other command, for
+checks that are asked all the time.
 """
 
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from typing import Annotated
 
 import typer
 
 from config.celery_settings import BACKEND_KINDS, CONTROL_KIND
-from kici_scaler.cli.failures import read_settings
+from kici_scaler.cli.failures import read_settings, reported
 from kici_scaler.errors import InvalidInput, Unavailable
 
 SWEEP_SECONDS = 30.0
@@ -22,6 +27,8 @@ MACHINE_SECONDS = 30.0
 """Backend workers say that their machine lives each few seconds."""
 TICK_SECONDS = 30.0
 """A beat ticks each second."""
+ANSWER_SECONDS = 10.0
+"""For a gateway on a busy host."""
 BEAT = "beat"
 
 
@@ -52,17 +59,19 @@ def health(
 
 
 def _gateway() -> None:
-    # Imported only now: the other roles need no client.
-    import httpx
-
     its = read_settings()
     host = "127.0.0.1" if its.host in ("0.0.0.0", "::") else its.host  # compared
+    asked = HTTPConnection(host, its.port, timeout=ANSWER_SECONDS)
     try:
-        answer = httpx.get(f"http://{host}:{its.port}/readyz", timeout=3.0)
-    except httpx.HTTPError as error:
+        asked.request("GET", "/readyz")
+        answer = asked.getresponse()
+        told = answer.read(200).decode(errors="replace")
+    except (OSError, HTTPException) as error:
         raise Unavailable(f"the gateway does not answer: {error}") from error
-    if not answer.is_success:
-        raise Unavailable(f"the gateway is not ready: {answer.text[:200]}")
+    finally:
+        asked.close()
+    if answer.status != HTTPStatus.OK:
+        raise Unavailable(f"the gateway is not ready: {told}")
 
 
 def _beat() -> None:
@@ -92,3 +101,8 @@ def _worker(role: str) -> None:
             service.check_due(engine, within_seconds=SWEEP_SECONDS)
     finally:
         engine.dispose()
+
+
+if __name__ == "__main__":
+    with reported():
+        typer.run(health)

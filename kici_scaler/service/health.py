@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from kici_scaler.errors import Unavailable
-from kici_scaler.service import sweep
+from kici_scaler.service.watch import SWEEP
 from kici_scaler.store import due, duties, machines
 from kici_scaler.store.engine import transaction
 
@@ -17,7 +17,7 @@ def check_sweep(engine: Engine, *, within_seconds: float) -> None:
         Unavailable: the sweep did not tick within that time.
     """
     with transaction(engine) as connection:
-        age = duties.seconds_since(connection, sweep.DUTY)
+        age = duties.seconds_since(connection, SWEEP)
     if age is None or age > within_seconds:
         ticked = "never ticked" if age is None else f"ticked {age:.0f} s ago"
         raise Unavailable(

@@ -22,6 +22,11 @@ from tests.support.source import ROOT
 
 PROJECT: Final = "kici-e2e"
 PROFILES: Final = ("container", "bare-metal", "flower", "monitoring")
+MINIMAL: Final = frozenset(
+    {"postgres", "redis", "sealing-key", "migrate", "gateway", "proxy", "configure",
+     "control-worker", "event-worker", "beat"}
+)  # fmt: skip
+"""What runs without any profile."""
 ONCE: Final = frozenset({"migrate", "sealing-key", "configure", "prometheus-key"})
 """Services that end by themselves."""
 URL: Final = "http://127.0.0.1:4000"
@@ -70,11 +75,12 @@ class Deployment:
     socket: str
     folder: Path
     key: str = ""
+    profiles: Sequence[str] = PROFILES
     _jobs: int = field(default=0)
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run `docker-compose` on the file."""
-        profiles = [each for name in PROFILES for each in ("--profile", name)]
+        profiles = [each for name in self.profiles for each in ("--profile", name)]
         done = subprocess.run(
             ["docker-compose", "--project-name", PROJECT, "--project-directory", str(ROOT),
              "--file", str(ROOT / "docker-compose.yml"), "--env-file", str(self.folder / "env"),
@@ -89,14 +95,19 @@ class Deployment:
             )
         return done
 
-    def prepare(self) -> None:
-        """Write what an operator writes: passwords, images, scalers."""
+    def prepare(self, *, minimal: bool = False) -> None:
+        """Write what an operator writes: passwords, images, scalers.
+
+        Args:
+            minimal: without profiles, and with the scalers that the file itself names.
+        """
+        self.profiles = () if minimal else PROFILES
         (self.folder / "scalers.yaml").write_text(SCALERS)
         values = {
             **IMAGES,
             **{f"{name}_PASSWORD": secrets.token_hex(16)
                for name in ("POSTGRES", "REDIS", "FLOWER", "GRAFANA")},
-            "KICI_SCALERS_FILE": str(self.folder / "scalers.yaml"),
+            **({} if minimal else {"KICI_SCALERS_FILE": str(self.folder / "scalers.yaml")}),
             "DOCKER_SOCKET": self.socket,
             "KICI_CONTAINER_ORCHESTRATOR_URL": "ws://172.17.0.1:4000/v1/agents",
         }  # fmt: skip
@@ -123,6 +134,11 @@ class Deployment:
             if not fine:
                 found[each["Name"]] = f"{state['Status']} {state['ExitCode']} {health}"
         return found
+
+    def services(self) -> set[str]:
+        """The services that have containers."""
+        return {each["Config"]["Labels"]["com.docker.compose.service"]
+                for each in self.containers()}  # fmt: skip
 
     def settled(self) -> None:
         """Wait until everything is up and well."""
