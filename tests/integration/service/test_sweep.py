@@ -182,12 +182,16 @@ def test_a_sweep_that_was_away_itself_condemns_nobody_and_moves_the_clocks(
     absent, _ = rows.busy(due=-1)
     rows.agent(absent)
     rows.shift("agents", absent, unseen_since=-1_900.0)
+    long_overdue, _ = _overdue(rows, S.BOOTING)
+    rows.shift("spawns", long_overdue, deadline_at=-900.0)
     rows.execute("UPDATE observation SET watched_at = watched_at - interval '600 s'")
     assert _sweep(its, rows, gap=600).ended == 0
     assert rows.count("spawns", "deadline_at > clock_timestamp() + interval '500 s'") == 1
     for row in (agent, absent):
         rows.shift("spawns", row, due_at=-1.0)
     assert _sweep(its, rows).ended == 0, "agents have the grace to return"
+    rows.shift("spawns", long_overdue, due_at=-1.0)
+    assert _sweep(its, rows).ended == 1, "its deadline was over before nobody watched"
 
 
 def test_gateways_that_lost_the_database_with_the_sweep_are_not_declared_dead_at_once(
