@@ -23,7 +23,7 @@ from workers.container.marks import container_name, token_in
 from workers.container.networks import AgentNetwork
 from workers.container.place import Place
 from workers.container.plan import container_body
-from workers.container.records import Held, Records
+from workers.container.records import Held, Records, begin
 from workers.container.seen import Seen
 from workers.container.surround import Surround
 from workers.container.teardown import forget_rules, remove
@@ -114,7 +114,7 @@ class Spawn:
         body = container_body(
             self._surround.order_on(network), self._surround.around(network, image)
         )
-        held.begin(is_isolated=network is not None)
+        begin(held, is_isolated=network is not None)
         try:
             made = containers.create(self._connection, self._name, body)
         except OutcomeUnknown:

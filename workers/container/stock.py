@@ -12,12 +12,12 @@ from workers.container.engine import Connection
 from workers.container.known import Engines
 from workers.container.marks import JOB, POLICY, RUN, SCALER, owner_in, token_in
 from workers.container.place import Place
-from workers.container.records import KEPT_SECONDS
 from workers.container.seen import Listed
 from workers.container.tools import Tools
 from workers.contract import Deadline, FoundCompute
 from workers.errors import BackendError, PartlyListed
 from workers.network.access import Owner
+from workers.records import KEPT_SECONDS
 
 _log = structlog.get_logger()
 

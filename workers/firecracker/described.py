@@ -14,7 +14,7 @@ from workers.compute import FoundCompute
 from workers.contract import SpawnOrder
 from workers.errors import NotDone
 from workers.firecracker.layout import DESCRIPTION, Layout, homes_in
-from workers.firecracker.records import write_whole
+from workers.records import write_whole
 
 
 @dataclass(frozen=True, slots=True)

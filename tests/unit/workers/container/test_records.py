@@ -10,10 +10,11 @@ import pytest
 
 from workers.container.known import Engines, is_usable_socket
 from workers.container.place import Place, Runtime
-from workers.container.records import KEPT_SECONDS, Record, Records
+from workers.container.records import Record, Records
 from workers.contract import Deadline
 from workers.errors import NotDone, NotOwner
 from workers.network.access import Owner
+from workers.records import KEPT_SECONDS
 
 OWNER = Owner("default", "scaler-container-0123456789ab")
 PLACE = Place("unix:///run/podman/podman.sock", Runtime.PODMAN)
