@@ -135,7 +135,7 @@ def start_agent(told: Told) -> int:
         with os.fdopen(handle, "w") as file:
             file.write(told["kici-agent-token"])
         environment["KICI_AGENT_TOKEN_FILE"] = TOKEN
-    return os.spawnve(os.P_NOWAIT, AGENT, [AGENT], environment)
+    return subprocess.Popen([AGENT], env=environment).pid
 
 
 def wait_for(agent: int) -> int:
@@ -163,16 +163,17 @@ def run(*command: str) -> None:
     subprocess.run(command, check=False)
 
 
-def reset(code: int) -> None:
-    """Tell the exit code, put everything on the drive, and end this machine."""
+def reset(code: int | None) -> None:
+    """Tell the agent's exit code, if one ran; put everything on the drive, and end this machine."""
     sys.stdout.flush()
-    print(f"{EXIT_MARK} {code}", flush=True)
+    if code is not None:
+        print(f"{EXIT_MARK} {code}", flush=True)
     os.sync()
     ctypes.CDLL(None).reboot(LINUX_REBOOT_CMD_RESTART)
 
 
 if __name__ == "__main__":
-    CODE = 1
+    CODE = None
     try:
         CODE = main()
     except BaseException as error:  # noqa: BLE001 - process 1 must not end, whatever it is

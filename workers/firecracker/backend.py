@@ -24,7 +24,7 @@ from workers.contract import (
     failure_detail,
 )
 from workers.errors import BackendError, NotDone, Permanent
-from workers.firecracker import checks, chroot, console, described, processes, tools
+from workers.firecracker import checks, console, described, disk_guard, tools
 from workers.firecracker.api import FirecrackerApi
 from workers.firecracker.consoles import Consoles
 from workers.firecracker.host_network import HostNetwork
@@ -64,6 +64,7 @@ class FirecrackerBackend:
         )
         self._consoles = Consoles(self._places)
         self._bases: frozenset[Path] = frozenset()
+        self._bridges: tuple[Bridge, ...] = ()
         self._cleared: set[str] = set()
         self._ended: set[str] = set()
 
@@ -71,19 +72,15 @@ class FirecrackerBackend:
         """Make the bridge ready if it is not, and see that there is room for microVMs."""
         self._tools.records.prune(time.time())
         self._bases = frozenset(Programs.of(each.options).chroot_base for each in scalers)
-        for bridge in dict.fromkeys(Bridge.of(each.options) for each in scalers):
+        self._bridges = tuple(dict.fromkeys(Bridge.of(each.options) for each in scalers))
+        self._ensure_bridges(deadline)
+        disk_guard.see_to_room(self._stock(), deadline)
+
+    def _ensure_bridges(self, deadline: Deadline) -> None:
+        for bridge in self._bridges:
             if HostNetwork(bridge, self._tools.isolation).ensure(deadline):
                 _log.info("the bridge was made ready", bridge=bridge.name)
                 self._stock().taken(deadline)
-        self._guard_disks(deadline)
-
-    def _guard_disks(self, deadline: Deadline) -> None:
-        """Where room is short, take away what ended; see whether that was enough."""
-        for base in sorted(self._bases):
-            if chroot.free_bytes(base) < chroot.KEPT_FREE_BYTES:
-                _log.warning("little room for microVMs; removing what nobody owns", base=str(base))
-                self._stock().sweep(deadline)
-                chroot.require_room(base)
 
     def check(self, scalers: Sequence[Scaler], deadline: Deadline) -> tuple[Finding, ...]:
         return tuple(
@@ -117,7 +114,16 @@ class FirecrackerBackend:
     def inventory(self, installation_id: str, deadline: Deadline) -> tuple[FoundCompute, ...]:
         if installation_id != self._context.installation_id:
             return Stock(self._tools, installation_id, self._bases).taken(deadline)
+        self._put_right(deadline)
         return self._stock().taken(deadline)
+
+    def _put_right(self, deadline: Deadline) -> None:
+        """What prepared the machine may have been undone; that must not hide what is there."""
+        try:
+            self._ensure_bridges(deadline)
+            disk_guard.see_to_room(self._stock(), deadline)
+        except BackendError as error:
+            _log.error("the machine is not ready for microVMs", problem=str(error), hint=error.hint)
 
     def reap_orphans(self, scalers: Sequence[Scaler], deadline: Deadline) -> Mapping[str, int]:
         """Remove microVMs that ended, and what nobody owns; how much, by scaler."""
@@ -139,7 +145,7 @@ class FirecrackerBackend:
         layout = self._own(agent)
         if layout is None:
             return ExitCause(ExitKind.ABSENT, detail="there is no microVM of that agent")
-        if processes.of(layout):
+        if not tools.is_over(layout):
             return None
         record = self._tools.records.look(owner_of(agent))
         return tools.cause_of(layout, was_stopped=record.is_ending)

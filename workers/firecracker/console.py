@@ -10,6 +10,8 @@ from enum import StrEnum
 EXIT_MARK = "kici-agent-exit:"
 """With it `/init` says, as its last line, which exit code the agent had."""
 
+LONGEST_EVIDENCE = 160
+
 _EXIT = re.compile(rf"^{EXIT_MARK}\s*(\d{{1,3}})\s*$")
 
 
@@ -51,9 +53,13 @@ def classify(lines: Iterable[str]) -> BootFailure:
     return BootFailure.UNKNOWN
 
 
-def meaning(failure: BootFailure) -> str:
-    """The failure in a few words."""
-    return _MEANINGS[failure]
+def told(failure: BootFailure, lines: Iterable[str]) -> str:
+    """The failure in a few words, with the line of the console that says it first."""
+    marks = dict(_MARKS).get(failure, ())
+    shows = (line for line in lines if not _is_json(line) and any(mark in line for mark in marks))
+    evidence = next(shows, "")
+    said = f"{failure.value}: {_MEANINGS[failure]}"
+    return f"{said}: `{evidence[:LONGEST_EVIDENCE]}`" if evidence else said
 
 
 def lines_of(content: bytes) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from workers.firecracker.names import tap_names
 from workers.firecracker.records import Held
 from workers.firecracker.settings import Bridge, Images, Programs
 from workers.firecracker.teardown import clean
-from workers.firecracker.tools import Tools, cause_of
+from workers.firecracker.tools import Tools, cause_of, is_over
 from workers.network.access import AgentAccess, Owner, agent_access
 
 UNDO_SECONDS = 10.0
@@ -97,7 +97,7 @@ class Spawn:
     def _find(self, held: Held, layout: Layout, description: Description) -> SpawnedCompute:
         """It was started before: complete what runs, or tell how it ended."""
         described.write(layout, description.with_token(self._order.lease_token))
-        if not processes.of(layout):
+        if is_over(layout):
             self._raise_over(held, layout)
         access = AgentAccess.from_json(self._owner, description.address, description.access)
         self._let(description, access)

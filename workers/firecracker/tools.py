@@ -15,9 +15,10 @@ from workers.errors import NotDone
 from workers.firecracker import console, jail, processes
 from workers.firecracker.console import BootFailure
 from workers.firecracker.layout import Layout
-from workers.firecracker.records import Records, locked
+from workers.firecracker.records import Records
 from workers.network.access import Owner
 from workers.network.isolation import Isolation
+from workers.records import locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _exited(code: int, lines: tuple[str, ...], tail: tuple[str, ...]) -> ExitCau
     if failure is BootFailure.UNKNOWN:
         detail = f"Firecracker ended with code {code}"
     else:
-        detail = f"{failure.value}: {console.meaning(failure)}"
+        detail = console.told(failure, lines)
     return ExitCause(ExitKind.EXITED, exit_code=code, detail=detail, log_tail=tail)
 
 
@@ -144,6 +145,9 @@ def _words(path: Path) -> Iterator[list[str]]:
     return (line.split() for line in path.read_text().splitlines() if line.split())
 
 
-def is_alive(layout: Layout) -> bool:
-    """Whether its microVM runs, or is being started by somebody who lives."""
-    return processes.is_vmm_alive(layout) or bool(processes.of(layout))
+def is_over(layout: Layout) -> bool:
+    """Whether its microVM has ended, or never will have begun.
+
+    A monitor writes down how it ended after all else has, and may itself live a moment longer.
+    """
+    return layout.exit.exists() or not processes.of(layout)

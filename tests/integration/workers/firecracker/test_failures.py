@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from kici_scaler.domain.guest_addresses import GuestAddress
 from tests.conformance.harness import soon
 from tests.support.firecracker import REAL, FirecrackerHarness
 from tests.support.waiting import eventually
-from workers.contract import ComputeRef, ExitKind, LifecycleEvent
+from workers.contract import ComputeRef, ExitKind, LifecycleEvent, Severity
 from workers.errors import NotDone, OutcomeUnknown, Permanent
 from workers.firecracker import chroot, jail, starter
 from workers.firecracker.api import FirecrackerApi
@@ -105,13 +107,6 @@ def _without_room(_harness: FirecrackerHarness, patch: pytest.MonkeyPatch) -> No
     patch.setattr(chroot, "KEPT_FREE_BYTES", 1 << 60)
 
 
-def _with_full_disk(_harness: FirecrackerHarness, patch: pytest.MonkeyPatch) -> None:
-    def full(*_about: object) -> None:
-        raise NotDone("no space left on device")
-
-    patch.setattr(chroot, "write_configuration", full)
-
-
 def _without_addresses(harness: FirecrackerHarness, _patch: pytest.MonkeyPatch) -> None:
     book = harness.context.addresses
     assert book is not None
@@ -133,7 +128,6 @@ def _without_bridge(_harness: FirecrackerHarness, _patch: pytest.MonkeyPatch) ->
     [
         (_without_kernel, Permanent, "is not there"),
         (_without_room, NotDone, "MiB are free"),
-        (_with_full_disk, NotDone, "no space left"),
         (_without_addresses, NotDone, "IP pool exhausted"),
         (_without_bridge, NotDone, "no bridge kici-br0"),
     ],
@@ -156,6 +150,71 @@ def test_what_is_missing_is_named_and_nothing_is_left(
 
     assert left(harness, agent_id) == []
     assert harness.starts(agent_id) == 0
+
+
+@pytest.fixture
+def small_disk(harness: FirecrackerHarness) -> Iterator[None]:
+    """A disk below the jails that has room for some of a microVM's files, but not for its root."""
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k,mode=711", "tmpfs", str(harness.base)],
+        check=True,
+    )
+    yield
+    subprocess.run(["umount", "--lazy", str(harness.base)], check=True)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_that_fills_up_fails_the_spawn_and_is_empty_again(
+    harness: FirecrackerHarness,
+    backend: FirecrackerBackend,
+    agent_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(NotDone, match="MiB are free"):
+        backend.spawn(harness.order(agent_id), soon())
+    monkeypatch.setattr(chroot, "KEPT_FREE_BYTES", 0)
+
+    with pytest.raises(NotDone, match="No space left on device"):
+        backend.spawn(harness.order(agent_id, token=2), soon())
+
+    assert left(harness, agent_id) == []
+    assert harness.starts(agent_id) == 0
+
+
+def test_where_room_is_short_what_ended_goes_and_no_guest_that_runs(
+    harness: FirecrackerHarness, backend: FirecrackerBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, running = harness.new_agent_id(), harness.new_agent_id()
+    for each in (ended, running):
+        backend.spawn(harness.order(each), soon())
+    harness.end(ended)
+
+    def free_bytes(_base: Path) -> int:
+        return 0 if harness.layout(ended).home.exists() else chroot.KEPT_FREE_BYTES
+
+    monkeypatch.setattr(chroot, "free_bytes", free_bytes)
+    backend.prepare([harness.scaler()], soon())
+
+    assert not harness.layout(ended).home.exists()
+    assert harness.living(running)
+    monkeypatch.setattr(chroot, "free_bytes", lambda _base: 0)
+    with pytest.raises(NotDone, match="MiB are free"):
+        backend.prepare([harness.scaler()], soon())
+    assert harness.living(running)
+    backend.destroy(harness.ref(running, 2), soon())
+
+
+def test_a_bridge_that_somebody_took_away_is_made_again_by_the_next_stocktaking(
+    harness: FirecrackerHarness, backend: FirecrackerBackend
+) -> None:
+    backend.prepare([harness.scaler()], soon())
+    with opened() as links:
+        links.remove("kici-br0")
+
+    backend.inventory(harness.installation_id, soon())
+
+    findings = {each.subject: each.severity for each in backend.check([harness.scaler()], soon())}
+    assert findings["firecracker:kici-br0"] is Severity.OK
 
 
 def test_a_microvm_that_was_killed_is_told_by_its_signal(

@@ -14,6 +14,7 @@ from workers.firecracker.console import (
     is_alarming,
     lines_of,
     printed,
+    told,
 )
 from workers.firecracker.mmds import (
     BUDGET_BYTES,
@@ -28,9 +29,9 @@ URL = "ws://10.0.0.1:4000/v1/agents"
 
 
 def test_a_guest_is_told_all_that_its_agent_needs() -> None:
-    told = document(order({"backpressureMode": "drop"}), GATEWAY, URL, {"A": "1"})
+    said = document(order({"backpressureMode": "drop"}), GATEWAY, URL, {"A": "1"})
 
-    assert told == {
+    assert said == {
         "latest": {
             "meta-data": {
                 "kici-orchestrator-url": URL,
@@ -47,11 +48,11 @@ def test_a_guest_is_told_all_that_its_agent_needs() -> None:
 
 
 def test_what_there_is_not_is_left_out() -> None:
-    told = document(order(agent_token=""), GATEWAY, URL, {})
+    said = json.dumps(document(order(agent_token=""), GATEWAY, URL, {}))
 
-    assert "token" not in json.dumps(told)
-    assert "kici-env" not in json.dumps(told)
-    assert "backpressure" not in json.dumps(told)
+    assert "token" not in said
+    assert "kici-env" not in said
+    assert "backpressure" not in said
 
 
 def test_a_cleared_document_holds_nothing() -> None:
@@ -105,6 +106,15 @@ def test_what_is_no_name_of_a_variable_is_left_out(name: str) -> None:
 )
 def test_a_console_tells_why_a_guest_did_not_boot(lines: list[str], failure: BootFailure) -> None:
     assert classify(lines) is failure
+
+
+def test_a_failure_is_told_with_the_line_that_shows_it() -> None:
+    lines = ['{"message": "Kernel panic"}', "fine", "Kernel panic - not syncing: no init", "end"]
+
+    assert told(classify(lines), lines) == (
+        "kernel-panic: its kernel panicked: `Kernel panic - not syncing: no init`"
+    )
+    assert told(BootFailure.UNKNOWN, lines) == "unknown: nothing on its console says why"
 
 
 def test_an_alarming_line_is_told_from_the_agents_own_log() -> None:
