@@ -149,6 +149,22 @@ def test_a_job_whose_microvm_is_killed_fails_with_the_signal(whole: Whole) -> No
     assert whole.outcome(agent_id)["exitCause"]["signal"] == 9
 
 
+def test_a_job_whose_guest_cannot_boot_is_told_why(whole: Whole) -> None:
+    whole.submit("unlucky", "echo never", "linux", "broken")
+
+    told = eventually(
+        lambda: whole.site.scaler.get("unlucky").last_provisioning_error,
+        world.LONG,
+        why=lambda: whole.site.installation.log(WORKER)[-3000:],
+    )
+    whole.site.scaler.cancel("unlucky")
+
+    assert "kernel-panic: its kernel panicked: " in told
+    assert "/dev/vda" in told
+    whole.expect_nothing_left()
+    assert "Kernel panic" in whole.site.installation.log(WORKER)
+
+
 @pytest.mark.long
 def test_guests_that_come_and_go_leave_nothing(whole: Whole) -> None:
     for number in range(5):

@@ -134,29 +134,37 @@ def open_whole(folder: Path) -> Iterator[Whole]:
 
 def _configuration(folder: Path, base: Path) -> dict[str, Any]:
     programs = make_programs(folder / "programs")
-    scaler = {
-        "name": "guests",
-        "type": "firecracker",
-        "maxAgents": 1,
-        "firecrackerPath": str(programs / "firecracker"),
-        "jailerPath": str(programs / "jailer"),
-        "kernelPath": f"{FOLDER}/vmlinuz",
-        "uid": 65534,
-        "gid": 65534,
-        "chrootBaseDir": str(base),
-        "vcpuCount": 1,
-        "memSizeMib": MEMORY_MIB,
-        "labelSets": [
-            {
-                "labels": ["linux", "vm"],
-                "rootfsPath": f"{FOLDER}/rootfs.ext4",
-                "overlayDriveSizeMib": 64,
-                "env": {"TOLD_BY": "the label set"},
-            }
-        ],
-    }
+    broken = folder / "broken.ext4"
+    broken.write_bytes(bytes(1 << 20))
+    broken.chmod(0o644)
+
+    def scaler(name: str, label: str, rootfs: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "type": "firecracker",
+            "maxAgents": 1,
+            "firecrackerPath": str(programs / "firecracker"),
+            "jailerPath": str(programs / "jailer"),
+            "kernelPath": f"{FOLDER}/vmlinuz",
+            "uid": 65534,
+            "gid": 65534,
+            "chrootBaseDir": str(base),
+            "vcpuCount": 1,
+            "memSizeMib": MEMORY_MIB,
+            "labelSets": [
+                {
+                    "labels": ["linux", label],
+                    "rootfsPath": rootfs,
+                    "overlayDriveSizeMib": 64,
+                    "env": {"TOLD_BY": "the label set"},
+                }
+            ],
+        }
+
+    good = scaler("guests", "vm", f"{FOLDER}/rootfs.ext4")
+    bad = scaler("broken", "broken", str(broken))
     network = {"cidr": CIDR, "gateway": OWN_ADDRESS, "bridgeName": BRIDGE}
-    return {"version": 1, "firecracker": network, "scalers": [scaler]}
+    return {"version": 1, "firecracker": network, "scalers": [good, bad]}
 
 
 def _surround(stack: ExitStack) -> None:
