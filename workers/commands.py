@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Annotated
 
 import httpx
@@ -13,10 +11,9 @@ import typer
 from config.settings import Settings
 from kici_scaler.cli import access
 from kici_scaler.cli.failures import read_settings
-from kici_scaler.errors import InvalidInput
-from kici_scaler.scalers_file import load
-from workers.contract import BackendContext
-from workers.machine import local_machine
+from kici_scaler.cli.files import DropIns
+from kici_scaler.cli.output import AsJson
+from workers.command_options import ScalerFile, context_here, named_cluster
 from workers.reap import reap_orphans as reap
 
 HEALTH_SECONDS = 2.0
@@ -27,20 +24,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command("reap-orphans")
 def reap_orphans(
-    config: Annotated[
-        Path | None,
-        typer.Option(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH"),
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir", envvar="KICI_SCALER_CONFIG_DIR", help="Folder of drop-ins.", metavar="DIR"
-        ),
-    ] = None,
+    config: ScalerFile = None,
+    directory: DropIns = None,
     force: Annotated[
         bool, typer.Option("--force", help="Do not ask whether a gateway runs here.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove what agents left on this machine, without database, Redis or gateway.
 
@@ -51,24 +40,11 @@ def reap_orphans(
     Example: kici-scaler reap-orphans --config scalers.yaml --json
     """
     settings = read_settings()
-    if config is None:
-        raise InvalidInput(
-            "no scaler file is named", hint="Give --config, or set KICI_SCALER_CONFIG_PATH."
-        )
     if not force and _gateway_is_healthy(settings):
         _say_skipped(as_json)
         return
-    counts = reap(load(config, directory).cluster, _context(settings))
+    counts = reap(named_cluster(config, directory), context_here(settings))
     _say_reaped(dict(counts), as_json)
-
-
-def _context(settings: Settings) -> BackendContext:
-    return BackendContext(
-        settings.installation_id,
-        local_machine(settings.machine_id),
-        settings.state_dir,
-        dict(os.environ),
-    )
 
 
 def _gateway_is_healthy(settings: Settings) -> bool:

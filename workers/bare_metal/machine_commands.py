@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,17 +11,17 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from config.settings import Settings
 from kici_scaler.cli.failures import read_settings
+from kici_scaler.cli.files import DropIns
+from kici_scaler.cli.output import AsJson
 from kici_scaler.errors import InvalidInput, NotFound, Unavailable
-from kici_scaler.scalers_file import load
 from workers.bare_metal.preflight import ListedMachine, examine, listed_machines, worst
 from workers.bare_metal.ssh import host_keys
 from workers.bare_metal.ssh.dial import Timeouts, shown_key
 from workers.bare_metal.ssh.target import DEFAULT_PORT, Target
-from workers.contract import BackendContext, Deadline, Finding, Severity
+from workers.command_options import ScalerFile, context_here, named_cluster
+from workers.contract import Deadline, Finding, Severity
 from workers.errors import BackendError
-from workers.machine import local_machine
 
 AT_ONCE = 16
 """How many machines are looked at at the same time."""
@@ -31,24 +30,14 @@ SCAN_SECONDS = 30.0
 check_app = typer.Typer(add_completion=False)
 add_app = typer.Typer(add_completion=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
 
 @check_app.command("check")
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; all unless given.")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH"),
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir", envvar="KICI_SCALER_CONFIG_DIR", help="Folder of drop-ins.", metavar="DIR"
-        ),
-    ] = None,
+    config: ScalerFile = None,
+    directory: DropIns = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at the machines of a scaler file from here, and print what to fix.
@@ -59,12 +48,8 @@ def check(
 
     Example: kici-scaler machines check build-7 --config scalers.yaml
     """
-    if config is None:
-        raise InvalidInput(
-            "no scaler file is named", hint="Give --config, or set KICI_SCALER_CONFIG_PATH."
-        )
-    machines = _chosen(listed_machines(load(config, directory).cluster), names or [])
-    context = _context(read_settings())
+    machines = _chosen(listed_machines(named_cluster(config, directory)), names or [])
+    context = context_here(read_settings())
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda each: examine(each, context), machines))
     if as_json:
@@ -87,15 +72,6 @@ def _chosen(machines: Sequence[ListedMachine], names: Sequence[str]) -> Sequence
             hint="`kici-scaler machines add ADDRESS` prints an entry for one.",
         )
     return [known[name] for name in names] if names else machines
-
-
-def _context(settings: Settings) -> BackendContext:
-    return BackendContext(
-        settings.installation_id,
-        local_machine(settings.machine_id),
-        settings.state_dir,
-        dict(os.environ),
-    )
 
 
 def _as_json(
