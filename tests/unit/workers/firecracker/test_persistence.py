@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,43 @@ def test_the_unit_runs_once_when_there_is_a_network(files: Files) -> None:
     assert "Type=oneshot\nRemainAfterExit=yes\n" in text
     assert "After=network-online.target" in text
     assert "ExecStart=/usr/local/lib/kici-firecracker/provision-kici-br0.sh\n" in text
+
+
+def test_the_boot_script_runs_that_command_and_nothing_is_expanded(tmp_path: Path) -> None:
+    program = tmp_path / "a program"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "kici-br0").touch()
+    script = tmp_path / "script.sh"
+    script.write_text(persistence.script_text(Bridge(name="kici-*"), "eth*", (str(program),)))
+
+    ran = subprocess.run(
+        ["/bin/sh", str(script)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert ran.stdout.split("\n")[:-1] == [
+        "firecracker", "provision", "--bridge", "kici-*", "--cidr", "10.0.0.1/24",
+        "--table", "kici", "--host-iface", "eth*",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_has_nothing_to_say_against_the_unit(files: Files) -> None:
+    files.script.parent.mkdir(parents=True)
+    files.script.write_text(persistence.script_text(Bridge(), None, ("/bin/true",)))
+    files.script.chmod(0o755)
+    files.unit.parent.mkdir(parents=True)
+    own = persistence.unit_text(files).replace("ExecStart=/", f"ExecStart={files.root}/")
+    files.unit.write_text(own)
+
+    judged = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(files.unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (judged.returncode, judged.stderr) == (0, "")
 
 
 def test_network_manager_is_told_beside_what_others_tell_it(files: Files) -> None:
