@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import sys
 from typing import Annotated, NoReturn
 
 import typer
@@ -10,7 +12,7 @@ import typer
 from kici_scaler.domain.guest_addresses import GuestNetwork
 from kici_scaler.errors import InvalidInput
 from workers.contract import Deadline
-from workers.errors import BackendError
+from workers.errors import BackendError, NotDone
 from workers.firecracker import persistence
 from workers.firecracker.host_network import HostNetwork
 from workers.firecracker.settings import Bridge
@@ -32,6 +34,24 @@ Cidr = Annotated[
 Table = Annotated[str, typer.Option("--table", help="The nftables table.", metavar="NAME")]
 
 
+def _become_root(wanted: bool) -> None:
+    """Go on as root, by a sudo that asks for no password, where that is wanted and not so yet."""
+    if not wanted or os.geteuid() == 0:
+        return
+    try:
+        os.execvp("sudo", ["sudo", "-n", *persistence.this_program(), *sys.argv[1:]])
+    except OSError as error:
+        _fail(NotDone(f"sudo cannot be run: {error}", hint="run the command as root"))
+
+
+Sudo = Annotated[
+    bool,
+    typer.Option(
+        "--sudo", callback=_become_root, help="Do it by sudo, which must ask for no password."
+    ),
+]
+
+
 @app.command()
 def provision(
     bridge: BridgeName = "kici-br0",
@@ -44,6 +64,7 @@ def provision(
     persist: Annotated[
         bool, typer.Option("--persist", help="Do it again at each boot, by a systemd unit.")
     ] = False,
+    sudo: Sudo = False,
 ) -> None:
     """Make this machine ready for microVMs. Safe to repeat; living guests keep their network.
 
@@ -61,7 +82,10 @@ def provision(
 
 @app.command()
 def verify(
-    bridge: BridgeName = "kici-br0", cidr: Cidr = "10.0.0.0/24", table: Table = "kici"
+    bridge: BridgeName = "kici-br0",
+    cidr: Cidr = "10.0.0.0/24",
+    table: Table = "kici",
+    sudo: Sudo = False,
 ) -> None:
     """See whether this machine is ready for microVMs; changes nothing.
 
@@ -79,7 +103,10 @@ def verify(
 
 @app.command()
 def teardown(
-    bridge: BridgeName = "kici-br0", cidr: Cidr = "10.0.0.0/24", table: Table = "kici"
+    bridge: BridgeName = "kici-br0",
+    cidr: Cidr = "10.0.0.0/24",
+    table: Table = "kici",
+    sudo: Sudo = False,
 ) -> None:
     """Undo what `provision` did; microVMs that run lose their network. Safe to repeat.
 
