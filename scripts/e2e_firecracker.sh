@@ -9,6 +9,11 @@
 # at full speed. Needs root, /dev/kvm, nftables and a C compiler.
 #
 # Where no microVM can be started, a recorder plays Firecracker, and that is said loudly.
+#
+# Whole Linux guests are run by QEMU in Firecracker's place, without KVM: the root file system of
+# `make firecracker-rootfs` with Debian's own kernel, which apt fetches, unpacked and never
+# installed. KICI_TEST_LINUX_GUEST may name a folder with `rootfs.ext4`, `vmlinuz`, `initrd.gz`.
+# Needs qemu-system-x86 and debootstrap; where they are missing, that is said, too.
 set -eu
 
 BUILD="$(pwd)/build/firecracker"
@@ -19,7 +24,7 @@ python="$1"
 shift
 case " $*" in
 *" tests/"*) ;;
-*) set -- "$@" tests/e2e/firecracker tests/integration/workers/firecracker ;;
+*) set -- "$@" tests/e2e/firecracker tests/e2e/linux_guest tests/integration/workers/firecracker ;;
 esac
 
 say() { echo "e2e-firecracker: $*" >&2; }
@@ -47,6 +52,41 @@ with zipfile.ZipFile(next((build / "wheel").glob("*.whl"))) as wheel:
         program.chmod(0o755)
 PY
 }
+
+# A folder with a root file system, a kernel and what loads its drivers; or says what is missing.
+make_linux_guest() {
+    guest="$BUILD/linux"
+    for program in qemu-system-x86_64 debootstrap apt-get dpkg-deb; do
+        command -v "$program" >/dev/null || { lacking="there is no $program"; return 1; }
+    done
+    [ "$(id -u)" = 0 ] || { lacking="it needs root"; return 1; }
+    mkdir -p "$guest/packages"
+    if [ ! -f "$guest/initrd.gz" ]; then
+        lacking="apt does not fetch a kernel"
+        kernel="$(apt-cache depends --important linux-image-cloud-amd64 |
+            sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p')"
+        (cd "$guest/packages" && apt-get -qq -o APT::Sandbox::User=root download \
+            "$kernel" busybox-static) || return 1
+        for package in "$guest"/packages/*.deb; do
+            dpkg-deb -x "$package" "$guest/tree" || return 1
+        done
+        cp "$guest"/tree/boot/vmlinuz-* "$guest/vmlinuz" || return 1
+        "$python" -m tests.support.initrd "$guest/tree" "$guest/initrd.gz" || return 1
+        rm -rf "$guest/tree" "$guest/packages"
+    fi
+    # Made anew when what goes into it has changed.
+    if [ -z "$(find "$guest/rootfs.ext4" -newer scripts/firecracker_init.py \
+        -newer scripts/firecracker_rootfs.sh 2>/dev/null)" ]; then
+        lacking="the root file system cannot be made"
+        scripts/firecracker_rootfs.sh "$python" "$guest/rootfs.ext4" || return 1
+    fi
+    export KICI_TEST_LINUX_GUEST="$guest"
+}
+
+lacking=""
+if [ -z "${KICI_TEST_LINUX_GUEST:-}" ]; then
+    make_linux_guest || say "NO LINUX GUEST in this run: $lacking"
+fi
 
 why=""
 [ "$(id -u)" = 0 ] || why="it needs root"
