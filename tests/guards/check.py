@@ -30,6 +30,8 @@ class Outcome(enum.StrEnum):
     """Every test passed: nothing holds this guard in its place."""
     BROKEN = "BROKEN"
     """The tests did not run (an import or syntax error, a hang): nothing is shown."""
+    SKIPPED = "SKIPPED"
+    """None failed, but some were skipped: a part that they need is not on this machine."""
     RED = "RED"
     """A test of it fails with every guard in place, so it shows nothing either."""
 
@@ -108,6 +110,13 @@ class Ran:
     code: int | None
     failed: tuple[str, ...] = ()
     last_words: str = ""
+    skipped: bool = False
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it says of a guard that was away."""
+        outcome = _MEANS.get(self.code, Outcome.BROKEN)
+        return Outcome.SKIPPED if outcome is Outcome.MISSED and self.skipped else outcome
 
 
 def run_tests(
@@ -133,7 +142,9 @@ def run_tests(
     except subprocess.TimeoutExpired:
         return Ran(None)
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
-    return Ran(done.returncode, tuple(failed), done.stdout[-2_000:] + done.stderr[-2_000:])
+    skipped = re.search(r"^(?:\d+ \w+, )*\d+ skipped", done.stdout, flags=re.MULTILINE) is not None
+    last_words = done.stdout[-2_000:] + done.stderr[-2_000:]
+    return Ran(done.returncode, tuple(failed), last_words, skipped)
 
 
 def without(guard: Guard, tree: Path, more: Mapping[str, str] | None = None) -> Verdict:
@@ -149,4 +160,4 @@ def without(guard: Guard, tree: Path, more: Mapping[str, str] | None = None) -> 
         ran = run_tests(tree, guard.tests, "-x", more=more)
     finally:
         file.write_text(whole, encoding="utf-8")
-    return Verdict(_MEANS.get(ran.code, Outcome.BROKEN), next(iter(ran.failed), ""))
+    return Verdict(ran.outcome, next(iter(ran.failed), ""))

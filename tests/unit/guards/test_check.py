@@ -55,6 +55,14 @@ def test_a_guard_that_no_test_needs_is_missed(tree: Path) -> None:
     assert without(guard("test_withdraw"), tree) == Verdict(Outcome.MISSED)
 
 
+def test_a_guard_whose_tests_lack_something_here_is_skipped(tree: Path) -> None:
+    with (tree / "test_bank.py").open("a") as tests:
+        tests.write("def test_big():\n    pytest.skip('no vault here')\n")
+    both = Guard("overdraft", "bank.py", "amount > balance", "False", ("test_bank.py",))
+    assert without(guard("test_big"), tree) == Verdict(Outcome.SKIPPED)
+    assert without(both, tree).outcome is Outcome.CAUGHT
+
+
 def test_code_that_no_longer_loads_shows_nothing(tree: Path) -> None:
     assert without(guard("test_no_overdraft", instead="(("), tree).outcome is Outcome.BROKEN
 
