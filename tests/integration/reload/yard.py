@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.domain.spawn import CAN_REGISTER, SpawnState
 from kici_scaler.service import admit, destroy, finish, reload, request, start
 from kici_scaler.service.reload import Reloaded
 from kici_scaler.service.request import Answer
@@ -87,10 +87,11 @@ class Yard:
         return started
 
     def connect(self, agent_id: str) -> None:
-        """The agent of a spawn registers."""
+        """The agent of a spawn registers; one that is told to end meanwhile is turned away."""
         with self.rows.begin() as connection:
             spawn = agents.lock_spawn(connection, agent_id)
-            assert spawn is not None
+            if spawn is None or spawn.state not in CAN_REGISTER:
+                return
             agents.adopt(
                 connection,
                 agent_id=agent_id,
