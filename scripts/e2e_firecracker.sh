@@ -60,9 +60,9 @@ make_linux_guest() {
         command -v "$program" >/dev/null || { lacking="there is no $program"; return 1; }
     done
     [ "$(id -u)" = 0 ] || { lacking="it needs root"; return 1; }
-    mkdir -p "$guest/packages"
     if [ ! -f "$guest/initrd.gz" ]; then
         lacking="apt does not fetch a kernel"
+        mkdir -p "$guest/packages"
         kernel="$(apt-cache depends --important linux-image-cloud-amd64 |
             sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p')"
         (cd "$guest/packages" && apt-get -qq -o APT::Sandbox::User=root download \

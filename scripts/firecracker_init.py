@@ -177,6 +177,6 @@ if __name__ == "__main__":
     try:
         CODE = main()
     except BaseException as error:  # noqa: BLE001 - process 1 must not end, whatever it is
-        print(f"init: failed to start the agent: {error!r}", flush=True)
+        print(f"init: failed to start the agent: {type(error).__name__}: {error}", flush=True)
     finally:
         reset(CODE)

@@ -89,6 +89,8 @@ def start(
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        # Threads that end look for it, and in the jail it is not to be found.
+        env={**os.environ, "LD_PRELOAD": "libgcc_s.so.1"},
         pass_fds=(frames.fileno(), keys.fileno()),
         preexec_fn=_end_with_parent,
     )

@@ -70,7 +70,7 @@ def test_a_guest_that_does_not_come_up_says_why_and_leaves_nothing(
 
     assert (cause.kind, cause.exit_code) == (ExitKind.EXITED, 0), cause
     assert cause.detail.startswith(f"{failure}: "), cause
-    assert any(shown in line for line in cause.log_tail), cause
+    assert any(shown in line for line in (cause.detail, *cause.log_tail)), cause
     backend.destroy(harness.ref(agent_id, 2), soon())
     assert left(harness, agent_id) == []
 
