@@ -60,7 +60,8 @@ make_linux_guest() {
         command -v "$program" >/dev/null || { lacking="there is no $program"; return 1; }
     done
     [ "$(id -u)" = 0 ] || { lacking="it needs root"; return 1; }
-    if [ ! -f "$guest/initrd.gz" ]; then
+    # Both are made anew when what goes into them has changed.
+    if [ ! "$guest/initrd.gz" -nt tests/support/initrd.py ]; then
         lacking="apt does not fetch a kernel"
         mkdir -p "$guest/packages"
         kernel="$(apt-cache depends --important linux-image-cloud-amd64 |
@@ -74,9 +75,8 @@ make_linux_guest() {
         "$python" -m tests.support.initrd "$guest/tree" "$guest/initrd.gz" || return 1
         rm -rf "$guest/tree" "$guest/packages"
     fi
-    # Made anew when what goes into it has changed.
-    if [ -z "$(find "$guest/rootfs.ext4" -newer scripts/firecracker_init.py \
-        -newer scripts/firecracker_rootfs.sh 2>/dev/null)" ]; then
+    if [ ! "$guest/rootfs.ext4" -nt scripts/firecracker_init.py ] ||
+        [ ! "$guest/rootfs.ext4" -nt scripts/firecracker_rootfs.sh ]; then
         lacking="the root file system cannot be made"
         scripts/firecracker_rootfs.sh "$python" "$guest/rootfs.ext4" || return 1
     fi

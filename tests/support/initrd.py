@@ -30,9 +30,9 @@ IFS=: ; set -- $address; IFS=' '
 until [ -e /dev/vdb ] && ip link show eth0 >/dev/null 2>&1; do sleep 0.1; done
 ip link set eth0 up && ip addr add "$1/${4:-255.255.255.0}" dev eth0 || exit 1
 ip route add default via "$3" || exit 1
-mount -t ext4 -o ro /dev/vda /root || exit 1
-mount -t devtmpfs dev /root/dev || exit 1
-exec switch_root /root /init
+mount -t ext4 -o ro /dev/vda /guest || exit 1
+mount -t devtmpfs dev /guest/dev || exit 1
+exec switch_root /guest /init
 """
 
 
@@ -59,7 +59,7 @@ def module_files(tree: Path, wanted: tuple[str, ...]) -> list[Path]:
 def archive(tree: Path) -> bytes:
     """The first root as the kernel unpacks it."""
     modules = module_files(tree, WANTED)
-    folders = ("bin", "dev", "modules", "proc", "root", "sys")
+    folders = ("bin", "dev", "guest", "modules", "proc", "sys")
     content = [_entry(each, stat.S_IFDIR | 0o755) for each in folders]
     content.append(_entry("bin/busybox", _PROGRAM, (tree / "bin/busybox").read_bytes()))
     content.extend(_entry(f"modules/{each.name}", _FILE, each.read_bytes()) for each in modules)

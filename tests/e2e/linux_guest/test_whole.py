@@ -153,7 +153,7 @@ def test_a_job_whose_guest_cannot_boot_is_told_why(whole: Whole) -> None:
     whole.submit("unlucky", "echo never", "linux", "broken")
 
     told = eventually(
-        lambda: whole.site.scaler.get("unlucky").last_provisioning_error,
+        lambda: whole.site.scaler.get("unlucky").last_provisioning_error or "",
         world.LONG,
         why=lambda: whole.site.installation.log(WORKER)[-3000:],
     )
