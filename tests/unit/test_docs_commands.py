@@ -114,6 +114,11 @@ def _parse(root: Any, words: list[str]) -> None:
     Raises:
         UsageError: there is no such command, option or argument.
     """
+    if words[0].startswith("--"):
+        # What stands before any command is done at once, so it is looked up and not tried.
+        if not any(words[0] in option.opts for option in root.params):
+            raise UsageError(f"no option {words[0]}")
+        return
     context, command, rest = None, root, words
     while rest or context is None or not hasattr(command, "resolve_command"):
         context = command.make_context(command.name, list(rest), parent=context)
@@ -155,7 +160,14 @@ def test_every_command_can_be_typed_as_it_stands(root: Any) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["no-such", "status --no-such", "requests show", "machines no-such", "keys create"],
+    [
+        "no-such",
+        "--no-such",
+        "status --no-such",
+        "requests show",
+        "machines no-such",
+        "keys create",
+    ],
 )
 def test_what_cannot_be_typed_is_noticed(root: Any, command: str) -> None:
     with pytest.raises(UsageError):
