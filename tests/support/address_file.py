@@ -18,6 +18,7 @@ from kici_scaler.domain.guest_addresses import (
     mac_of,
 )
 from workers.errors import NotDone
+from workers.records import write_whole
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class AddressFile:
             text = self.path.read_text() if self.path.exists() else "{}"
             book = {agent: GuestAddress(**each) for agent, each in json.loads(text).items()}
             yield book
-            self.path.write_text(json.dumps({agent: asdict(each) for agent, each in book.items()}))
+            # Its caller may be killed at any moment.
+            write_whole(self.path, {agent: asdict(each) for agent, each in book.items()})
 
 
 def _free(network: GuestNetwork, taken: Collection[str]) -> str:

@@ -30,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 TUNSETIFF = 0x400454CA
 IFF_TAP_WITHOUT_HEADER = 0x1002
 MOST_BYTES = 1 << 16
+LIBGCC = "libgcc_s.so.1"
+"""Threads that end look for it, and in the jail it is not to be found."""
 
 
 def main(arguments: list[str]) -> int:
@@ -47,6 +49,7 @@ def main(arguments: list[str]) -> int:
     qemu = start(jail, said, guests_frames, guests_keys)
     guests_frames.close()
     guests_keys.close()
+    ctypes.CDLL(LIBGCC)
     jail.enter()
     for work in (
         lambda: carry(frames, outside, mmds),
@@ -89,8 +92,7 @@ def start(
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        # Threads that end look for it, and in the jail it is not to be found.
-        env={**os.environ, "LD_PRELOAD": "libgcc_s.so.1"},
+        env={**os.environ, "LD_PRELOAD": LIBGCC},
         pass_fds=(frames.fileno(), keys.fileno()),
         preexec_fn=_end_with_parent,
     )
