@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -28,7 +29,7 @@ from workers.firecracker import checks, console, described, disk_guard, tools
 from workers.firecracker.api import FirecrackerApi
 from workers.firecracker.consoles import Consoles
 from workers.firecracker.host_network import HostNetwork
-from workers.firecracker.layout import JAILS, Layout
+from workers.firecracker.layout import JAILS, Layout, homes_in
 from workers.firecracker.records import Records
 from workers.firecracker.settings import Bridge, Programs
 from workers.firecracker.spawn import Spawn
@@ -164,10 +165,17 @@ class FirecrackerBackend:
         return news
 
     def _places(self) -> Mapping[str, Layout]:
-        """Where the microVMs lie that were begun here."""
-        begun = self._tools.records.begun(self._context.installation_id)
-        layouts = ((agent_id, each.layout(agent_id)) for agent_id, each in begun.items())
-        return {agent_id: layout for agent_id, layout in layouts if layout is not None}
+        """Where the microVMs of this installation lie.
+
+        They are found by their folders, which are few; records are kept for days.
+        """
+        found: dict[str, Layout] = {}
+        for home in _homes(self._bases or self._tools.records.bases()):
+            with suppress(NotDone):
+                about = described.read(home)
+                if about is not None and about.installation_id == self._context.installation_id:
+                    found[about.agent_id] = Layout.of_home(home)
+        return found
 
     def _clear_connected(self, deadline: Deadline) -> None:
         """Leave guests whose agents have connected nothing to read any more.
@@ -224,3 +232,11 @@ class FirecrackerBackend:
             bases |= {Path(str(agent.options["chrootBaseDir"]))}
         candidates = (Layout(base, agent.agent_id) for base in sorted(bases))
         return next((each for each in candidates if each.home.exists()), None)
+
+
+def _homes(bases: Collection[Path]) -> Iterator[Path]:
+    for base in sorted(bases):
+        try:
+            yield from homes_in(base)
+        except OSError as error:
+            raise NotDone(f"{base} cannot be listed: {error}") from error

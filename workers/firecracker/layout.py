@@ -35,6 +35,11 @@ class Layout:
     program: str = JAILS
     """The name of the Firecracker program's file."""
 
+    @classmethod
+    def of_home(cls, home: Path) -> Layout:
+        """The paths of the microVM in that folder."""
+        return cls(home.parent.parent, home.name, home.parent.name)
+
     @property
     def home(self) -> Path:
         """All of it."""

@@ -117,7 +117,7 @@ class Stock:
 
     def _described(self) -> list[tuple[Layout, Description]]:
         return [
-            (_layout(home), each)
+            (Layout.of_home(home), each)
             for home, each in described.every(self._all_bases())
             if each is not None and each.installation_id == self.installation_id
         ]
@@ -192,7 +192,7 @@ class Stock:
             for agent, each in self.tools.records.begun(self.installation_id).items()
         }
         for home, each in described.every(self._all_bases()):
-            layout = _layout(home)
+            layout = Layout.of_home(home)
             if each is not None or layout in known or not _is_old(home):
                 continue
             if processes.has_any_process(layout) or processes.of(layout):
@@ -201,10 +201,6 @@ class Stock:
             chroot.remove(layout)
             removed += 1
         return removed
-
-
-def _layout(home: Path) -> Layout:
-    return Layout(home.parent.parent, home.name, home.parent.name)
 
 
 def _is_old(home: Path) -> bool:
