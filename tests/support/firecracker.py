@@ -23,10 +23,12 @@ from tests.support.address_file import AddressFile
 from tests.support.net_namespace import own_network
 from tests.support.waiting import eventually
 from workers.contract import BackendContext, ComputeRef, SpawnOrder
+from workers.errors import BackendError
 from workers.firecracker.api import FirecrackerApi
 from workers.firecracker.backend import FirecrackerBackend
 from workers.firecracker.layout import Layout
 from workers.firecracker.links import opened
+from workers.firecracker.teardown import remove_cgroups
 
 REAL = os.environ.get("KICI_TEST_FIRECRACKER", "")
 HOW = f"real microVMs of {REAL}" if REAL else "a recorder that plays Firecracker"
@@ -151,6 +153,9 @@ class FirecrackerHarness(Harness):
         for pid in self._in_jail(None):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for home in (self.base / "firecracker").glob("*"):
+            with suppress(BackendError):
+                remove_cgroups(home.name, soon())
 
     def _in_jail(self, agent_id: str | None) -> list[int]:
         """The processes whose root is in the agent's jail, or in any of ours."""
