@@ -15,6 +15,7 @@ from tests.conformance.harness import soon
 from tests.e2e.linux_guest.whole import Whole, open_whole
 from tests.support.firecracker import network_with_exit
 from tests.support.linux_guest import FOLDER, LinuxGuestHarness, why_not
+from workers.firecracker import starter
 from workers.firecracker.backend import FirecrackerBackend
 
 
@@ -41,8 +42,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[LinuxGuestHarness]:
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LinuxGuestHarness]:
     """The backend alone, with guests that may be spoilt."""
+    # What plays Firecracker is an interpreter that has to start first.
+    monkeypatch.setattr(starter, "SOCKET_SECONDS", 60.0)
     with network_with_exit():
         made = LinuxGuestHarness(tmp_path)
         made.open().prepare([made.scaler()], soon())

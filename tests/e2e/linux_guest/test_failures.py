@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from workers.contract import ExitCause, ExitKind
 from workers.firecracker.backend import FirecrackerBackend
 
-_CRASH = "#!/bin/sh\nmount -t proc proc /proc\necho c > /proc/sysrq-trigger\n"
+_CRASH = "#!/bin/sh\n/bin/mount -t proc proc /proc\necho c > /proc/sysrq-trigger\n"
 
 
 def _change(rootfs: Path, *requests: str) -> None:
