@@ -23,6 +23,7 @@ from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.roles import WORKER_STOP, WORKER_TIER, RoleContext, by_ready_file
 from kici_scaler.store import settings
 from kici_scaler.store.engine import make_engine, transaction
+from tests.faults import leaks
 from tests.faults.event_receiver import MoodyReceiver
 from tests.faults.jobs import Job, command
 from tests.faults.stage import QUICK, Stage
@@ -112,7 +113,9 @@ class EventStage:
                     job_id=job.id,
                     run_id="faults",
                     labels=LABELS,
-                    payload=Payload(command=command(job, self.the.witness)),
+                    payload=Payload(
+                        command=command(job, self.the.witness), env={"PLANTED": leaks.PLANTED}
+                    ),
                     max_requeues=max_requeues,
                 )
                 for job in jobs
@@ -184,7 +187,10 @@ def event_stage(
             servers, roles, way, way, front, way, ports, engine,
             folder / "checkpoints", folder / "witness",
         )  # fmt: skip
+        secrets = {**leaks.secrets_of(roles.profile), "the webhook's secret": secret[6:]}
         yield EventStage(the, receiver, way)
+        found = leaks.everywhere(roles.profile, servers.profile, engine, secrets)
+        assert not found, "\n".join(found)
         for agent_id in machines.running():
             machines.tear_down(agent_id)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
+import redis
 from sqlalchemy import Engine, text
 from sqlalchemy.engine import make_url
 
 from kici_scaler.sealing import load_keys
+from tests.support.waiting import processes_of
 
 if TYPE_CHECKING:
     from kici_scaler.embedded.profile import LocalProfile
@@ -68,3 +72,61 @@ def in_rows(engine: Engine, secrets: Mapping[str, str]) -> list[str]:
                 ).scalar_one()
                 found += [f"{what} stands in {held} rows of {table}"] if held else []
     return found
+
+
+def in_redis(url: str, secrets: Mapping[str, str]) -> list[str]:
+    """Which secret stands under which key: tasks that wait, their results, live logs."""
+    with closing(redis.Redis.from_url(url)) as client:
+        return [
+            f"{what} stands in Redis under {key!r}"
+            for key in client.scan_iter()
+            for what, secret in secrets.items()
+            if secret in _value(client, key)
+        ]
+
+
+def _value(client: redis.Redis, key: bytes) -> str:
+    """Everything under a key, as text; empty once it is gone."""
+    match client.type(key):
+        case b"string":
+            return repr(client.get(key))
+        case b"list":
+            return repr(client.lrange(key, 0, -1))
+        case b"hash":
+            return repr(client.hgetall(key))
+        case b"set":
+            return repr(client.smembers(key))
+        case b"zset":
+            return repr(client.zrange(key, 0, -1))
+        case b"stream":
+            return repr(client.xrange(key))
+    return ""
+
+
+def in_arguments(marker: str, secrets: Mapping[str, str]) -> list[str]:
+    """Which secret everybody on this machine reads in the arguments of a live process.
+
+    Args:
+        marker: what the environments of the processes to look at hold.
+    """
+    found = []
+    for process in processes_of(marker):
+        try:
+            arguments = " ".join(process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        found += [f"{what} stands in the arguments of process {process.pid}"
+                  for what, secret in secrets.items() if secret in arguments]  # fmt: skip
+    return found
+
+
+def everywhere(
+    roles: LocalProfile, servers: LocalProfile, engine: Engine, secrets: Mapping[str, str]
+) -> list[str]:
+    """Whatever came out of an installation whose roles and servers still run."""
+    return [
+        *in_rows(engine, secrets),
+        *in_redis(servers.redis_url.get_secret_value(), secrets),
+        *in_arguments(roles.installation_id, secrets),
+        *(each for its in (roles, servers) for each in in_files(its.data_dir / "logs", secrets)),
+    ]

@@ -154,8 +154,8 @@ def stage(
 ) -> Iterator[Stage]:
     """Set everything up on embedded servers; only the roles' logs stay in the folder.
 
-    A run that ends well must also have written no secret anywhere: not in a log, a row, or a
-    file of a machine that is not made for it.
+    A run that ends well must also have written no secret anywhere: not in a log, a row, a task or
+    the arguments of a process.
     """
     cast = cast or Cast()
     for name in ("checkpoints", "witness"):
@@ -209,10 +209,7 @@ def stage(
             folder / "checkpoints",
             folder / "witness",
         )
-        found = [
-            *leaks.in_rows(engine, secrets),
-            *leaks.in_files(folder / "roles" / "logs", secrets),
-        ]
+        found = leaks.everywhere(roles.profile, servers.profile, engine, secrets)
         assert not found, "\n".join(found)
 
 
