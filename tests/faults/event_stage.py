@@ -187,12 +187,17 @@ def event_stage(
             servers, roles, way, way, front, way, ports, engine,
             folder / "checkpoints", folder / "witness",
         )  # fmt: skip
-        secrets = {**leaks.secrets_of(roles.profile), "the webhook's secret": secret[6:]}
         yield EventStage(the, receiver, way)
-        found = leaks.everywhere(roles.profile, servers.profile, engine, secrets)
-        assert not found, "\n".join(found)
+        _expect_no_leak(the, {"the webhook's secret": secret.removeprefix("whsec_")})
         for agent_id in machines.running():
             machines.tear_down(agent_id)
+
+
+def _expect_no_leak(the: Stage, more: Mapping[str, str]) -> None:
+    roles = the.roles.profile
+    secrets = {**leaks.secrets_of(roles), **more}
+    found = leaks.everywhere(roles, the.servers.profile, the.engine, secrets)
+    assert not found, "\n".join(found)
 
 
 def _children(context: RoleContext, ports: list[int]) -> list[Child]:
