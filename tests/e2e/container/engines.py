@@ -74,6 +74,8 @@ class TestEngine(ABC):
             self._process = subprocess.Popen(
                 self.command(),
                 env={**os.environ, **self.environment()},
+                # Podman's monitors leave notes (`oom`) where they were started.
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
