@@ -22,26 +22,15 @@ def agent_archive(token: str, uid: int) -> bytes:
 
     `uid` is the user the agent runs as; the group is of no matter, as it may do nothing.
     """
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for path in (FOLDER, STATE_DIR):
-            archive.addfile(_entry(path, uid, tarfile.DIRTYPE, 0o700))
-        if token:
-            file = _entry(TOKEN_FILE, uid, tarfile.REGTYPE, 0o600)
-            file.size = len(token.encode())
-            archive.addfile(file, io.BytesIO(token.encode()))
-    return content.getvalue()
+    entries = [(_entry(path, uid, tarfile.DIRTYPE, 0o700), b"") for path in (FOLDER, STATE_DIR)]
+    if token:
+        entries.append((_entry(TOKEN_FILE, uid, tarfile.REGTYPE, 0o600), token.encode()))
+    return _packed(entries)
 
 
 def files_archive(files: Iterable[tuple[str, bytes]]) -> bytes:
     """A tar archive of files that everyone may read, each as (absolute path, content)."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for path, data in files:
-            file = _entry(path, 0, tarfile.REGTYPE, 0o644)
-            file.size = len(data)
-            archive.addfile(file, io.BytesIO(data))
-    return content.getvalue()
+    return _packed((_entry(path, 0, tarfile.REGTYPE, 0o644), data) for path, data in files)
 
 
 def user_name(written: str) -> str:
@@ -68,3 +57,18 @@ def _entry(path: str, uid: int, kind: bytes, mode: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(path.removeprefix("/"))
     entry.type, entry.mode, entry.uid = kind, mode, uid
     return entry
+
+
+def _packed(entries: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    """An archive that ends with its end mark.
+
+    Archives are padded behind it by custom. Podman's reader (buildah's copier, until 2026) is
+    gone once it has read the mark; where the padding comes later, the whole upload fails.
+    """
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for entry, data in entries:
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+        end = archive.offset + 2 * tarfile.BLOCKSIZE
+    return content.getvalue()[:end]

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from workers.container.injection import agent_archive, uid_of
+from workers.container.injection import agent_archive, files_archive, uid_of
 
 _PASSWD = "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home:/bin/sh\nbroken\nodd:x:ten:1::/:\n"
 
@@ -50,3 +50,17 @@ def test_only_the_agents_user_may_read_the_token() -> None:
 
 def test_without_a_token_there_is_only_room_for_the_spool() -> None:
     assert set(_members(agent_archive("", 0))) == {"run/kici-agent", "run/kici-agent/state"}
+
+
+@pytest.mark.parametrize(
+    ("archive", "blocks"),
+    [
+        pytest.param(agent_archive("", 0), 2, id="two folders"),
+        pytest.param(agent_archive("the-secret", 1000), 4, id="two folders and a token"),
+        pytest.param(files_archive([("/a", b"x" * 513)]), 3, id="a file of two blocks"),
+    ],
+)
+def test_nothing_comes_after_the_end_of_an_archive(archive: bytes, blocks: int) -> None:
+    end_mark = bytes(2 * tarfile.BLOCKSIZE)
+    assert len(archive) == blocks * tarfile.BLOCKSIZE + len(end_mark)
+    assert archive.endswith(end_mark)
