@@ -11,7 +11,7 @@ import pytest
 
 from kici_scaler.cli.operator_client import OperatorClient
 from kici_scaler.client import DispatcherClient, Rejected
-from tests.faults import faults
+from tests.faults import faults, report
 from tests.faults.checker import check, keep_history, still_open, wait_for_quiet
 from tests.faults.intake import SteadyIntake
 from tests.faults.jobs import dispatcher, jobs, request_of
@@ -92,6 +92,7 @@ def _run(folder: Path, *, reloads: int, every: float) -> None:
                 pause.wait(every)
         print(f"{len(intake.asked)} asked, slowest {intake.slowest:.2f} s, {dict(nemesis.counts)}")
         assert sum(nemesis.counts.values()) > 0
+        report.note_injected(nemesis.counts, SEED)
         refused = [each for each in intake.asked if not each.found_a_scaler]
         assert not refused, f"{len(refused)} of {len(intake.asked)} refused: {refused[:3]}"
         assert intake.slowest < LONGEST_PAUSE
