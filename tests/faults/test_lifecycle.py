@@ -89,10 +89,9 @@ def _adopters(the: Stage) -> int:
     return len(rows)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("count", "seconds"), [(6, 14.0), pytest.param(100, 240.0, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("count", "seconds"), [(6, 14.0), (100, 240.0)])
 def test_a_rolling_restart_of_all_gateways_fails_no_running_job(
     tmp_path: Path, count: int, seconds: float
 ) -> None:

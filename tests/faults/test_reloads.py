@@ -130,7 +130,7 @@ def _operator_key(stage: Stage) -> str:
 
 @pytest.mark.timeout(300)
 def test_reloads_under_load_pause_no_intake_and_lose_no_job(tmp_path: Path) -> None:
-    _run(tmp_path, reloads=10, every=0.4)
+    _run(tmp_path, reloads=6, every=0.4)
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ def _tell(the: Stage, step: str) -> str:
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(STEPS[1::3], id="every third"),
+        pytest.param(STEPS[1::6], id="every sixth"),
         pytest.param(STEPS, marks=pytest.mark.long, id="every one"),
     ],
 )
@@ -80,13 +80,8 @@ def test_a_worker_killed_while_it_looks_at_a_dead_agent_leaves_the_verdict_to_th
         assert [row["state"] for row in ended] == ["failed"] * len(LOOKS)
 
 
-@pytest.mark.parametrize(
-    "mutex",
-    [
-        pytest.param(True, id="with the mutex"),
-        pytest.param(False, marks=pytest.mark.long, id="without it"),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mutex", [True, False], ids=["with the mutex", "without it"])
 def test_a_run_without_faults_ends_with_everything_accounted_for(
     tmp_path: Path, mutex: bool
 ) -> None:
