@@ -57,7 +57,7 @@ def wait_for_quiet(stage: Stage, jobs: Sequence[Job], *, within: float) -> None:
         spawns = stage.rows("SELECT count(*) AS n FROM spawns")[0]["n"]
         return known == len(ids) and not open_jobs and not spawns
 
-    eventually(_through_outages(quiet), within=within, why=lambda: still_open(stage))
+    eventually(through_outages(quiet), within=within, why=lambda: still_open(stage))
 
 
 def wait_for_ended(stage: Stage, count: int, *, within: float) -> None:
@@ -67,10 +67,10 @@ def wait_for_ended(stage: Stage, count: int, *, within: float) -> None:
         row = stage.rows("SELECT count(*) AS n FROM scale_requests WHERE finished_at IS NOT NULL")
         return int(str(row[0]["n"])) >= count
 
-    eventually(_through_outages(ended), within=within, why=lambda: still_open(stage))
+    eventually(through_outages(ended), within=within, why=lambda: still_open(stage))
 
 
-def _through_outages(condition: Callable[[], bool]) -> Callable[[], bool]:
+def through_outages(condition: Callable[[], bool]) -> Callable[[], bool]:
     """The condition; False while the database cannot be asked."""
 
     def ask() -> bool:

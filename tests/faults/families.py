@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from tests.faults import faults
 from tests.faults.faults import Fault, Toll
 from tests.support.tcp_proxy import Mode
+
+SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
+"""What decides the order of the faults, where a test leaves it to chance."""
 
 
 def process_faults() -> tuple[Fault, ...]:

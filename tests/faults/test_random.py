@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.faults.checker import (
     wait_for_quiet,
 )
 from tests.faults.families import (
+    SEED,
     broker_faults,
     database_faults,
     everything,
@@ -29,8 +29,6 @@ from tests.faults.findings import Findings
 from tests.faults.jobs import ask_for_all, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
 from tests.faults.stage import Cast, stage
-
-SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
 
 
 def run(folder: Path, seed: int, count: int, what: Sequence[Fault], toll: Toll) -> Findings:

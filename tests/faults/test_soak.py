@@ -12,12 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sqlalchemy.exc import DBAPIError
 
 from kici_scaler.client import DispatcherClient
 from tests.faults import report
-from tests.faults.checker import check, keep_history, wait_for_quiet
-from tests.faults.families import everything
+from tests.faults.checker import check, keep_history, through_outages, wait_for_quiet
+from tests.faults.families import SEED, everything
 from tests.faults.faults import Toll
 from tests.faults.jobs import Job, ask_for_all, dispatcher, jobs
 from tests.faults.nemesis import Nemesis
@@ -25,7 +24,6 @@ from tests.faults.stage import Cast, Stage, stage
 from tests.support.waiting import eventually
 
 SECONDS = float(os.environ.get("KICI_SOAK_SECONDS", "15"))
-SEED = int(os.environ.get("KICI_FAULT_SEED", "7"))
 MOST_OPEN = 12
 """Jobs that wait or run at once: three times what may run, so that there always is a queue."""
 BATCH = 4
@@ -72,18 +70,9 @@ def _resident(stage: Stage, name: str) -> int:
         return 0
 
 
-def _open(stage: Stage) -> int | None:
-    """Requests that have not ended; None while the database cannot be asked."""
-    try:
-        row = stage.rows("SELECT count(*) AS n FROM scale_requests WHERE finished_at IS NULL")
-    except DBAPIError:
-        return None
-    return int(str(row[0]["n"]))
-
-
 def _has_room(stage: Stage) -> bool:
-    count = _open(stage)
-    return count is not None and count <= MOST_OPEN - BATCH
+    row = stage.rows("SELECT count(*) AS n FROM scale_requests WHERE finished_at IS NULL")
+    return int(str(row[0]["n"])) <= MOST_OPEN - BATCH
 
 
 def _keep_asking(
@@ -91,6 +80,7 @@ def _keep_asking(
 ) -> list[Job]:
     """Ask for jobs, a few at a time, until the time is over; say each minute how far it is."""
     asked: list[Job] = []
+    has_room = through_outages(lambda: _has_room(stage))
     began = said = time.monotonic()
     while (now := time.monotonic()) - began < SECONDS:
         batch = jobs(BATCH, SEED, longest=1.5, prefix=f"soak-{len(asked)}")
@@ -100,7 +90,7 @@ def _keep_asking(
         if now - said >= 60:
             said = now
             print(f"{now - began:5.0f} s: {len(asked)} jobs, {len(nemesis.log)} faults", flush=True)
-        eventually(lambda: _has_room(stage), within=300, why="the queue did not get shorter")
+        eventually(has_room, within=300, why="the queue did not get shorter")
     return asked
 
 
