@@ -28,7 +28,9 @@ from config.celery_settings import (
     spawn_queue,
 )
 from kici_scaler.broker import task_names, wakeups
+from kici_scaler.broker.wakeups import Wakeup
 from kici_scaler.service.ports import Place, Step
+from kici_scaler.store.warm import Bound
 
 log = structlog.get_logger(__name__)
 
@@ -131,6 +133,15 @@ class CeleryHints:
 
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
         """Publish to each gateway's own channel."""
+        self._wake((gateway, Wakeup(agent_id)) for gateway, agent_id in gateways)
+
+    def offer(self, offers: Iterable[Bound]) -> None:
+        """The same, with what each agent is to be offered."""
+        self._wake(
+            (each.gateway, Wakeup(each.agent_id, each.job_id, each.run_id)) for each in offers
+        )
+
+    def _wake(self, gateways: Iterable[tuple[str, Wakeup]]) -> None:
         if self._is_muted():
             return
         try:

@@ -1,14 +1,18 @@
 """Wake-ups: "you have something to tell this agent", published to one gateway incarnation.
 
 A wake-up that is lost costs one period of the gateway's own poll and nothing else, so
-nothing here is stored, confirmed or repeated.
+nothing here is stored, confirmed or repeated. One may say which job the agent is to be
+offered, which spares the gateway to look it up: an offer is a question, and whether the agent
+gets the job is decided where its answer is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import redis
@@ -29,20 +33,46 @@ def channel_of(incarnation: str) -> str:
     return f"{KEY_PREFIX}gateway:{incarnation}"
 
 
-def publish(client: redis.Redis, wakeups: Iterable[tuple[str, str]]) -> None:
-    """Wake gateways (incarnation, agent id), in one round trip.
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """An agent that is to be told something; with a job, that this job is offered to it."""
+
+    agent_id: str
+    job_id: str | None = None
+    run_id: str = ""
+
+    def encoded(self) -> str:
+        """As it is published; without a job the bare id, which every version understands."""
+        if self.job_id is None:
+            return self.agent_id
+        return json.dumps([self.agent_id, self.job_id, self.run_id])
+
+    @classmethod
+    def decoded(cls, text: str) -> Wakeup:
+        """From what was published; what is no offer is taken for an agent's id."""
+        try:
+            agent_id, job_id, run_id = json.loads(text)
+        except (ValueError, TypeError):
+            return cls(text)
+        return cls(str(agent_id), str(job_id), str(run_id))
+
+
+def publish(client: redis.Redis, wakeups: Iterable[tuple[str, Wakeup]]) -> None:
+    """Wake gateways by their incarnation, in one round trip.
 
     Raises:
         redis.RedisError: Redis did not answer; the gateways' own polls make good.
     """
     with client.pipeline(transaction=False) as pipeline:
-        for incarnation, agent_id in wakeups:
-            pipeline.publish(channel_of(incarnation), agent_id)
+        for incarnation, wakeup in wakeups:
+            pipeline.publish(channel_of(incarnation), wakeup.encoded())
         pipeline.execute()
 
 
-async def listen(client: redis.asyncio.Redis, incarnation: str) -> AsyncGenerator[str | None, None]:
-    """Agent ids as they are published; never ends and never raises for a lost Redis.
+async def listen(
+    client: redis.asyncio.Redis, incarnation: str
+) -> AsyncGenerator[Wakeup | None, None]:
+    """Wake-ups as they are published; never ends and never raises for a lost Redis.
 
     Yields None after each (re)subscription: what was published before that went unheard.
     """
@@ -59,7 +89,7 @@ async def listen(client: redis.asyncio.Redis, incarnation: str) -> AsyncGenerato
                         failures = 0
                         yield None
                     elif message["type"] == "message":
-                        yield message["data"].decode()
+                        yield Wakeup.decoded(message["data"].decode())
         except (redis.RedisError, OSError) as error:
             failures += 1
             if failures == 1:

@@ -44,8 +44,13 @@ class Errands:
         """Collect wake-ups of the current incarnation; until cancelled."""
         client = open_client(self._wakeup_url)
         try:
-            async for agent_id in wakeups.listen(client, self._gateway.incarnation):
-                self.woken(agent_id)
+            async for wakeup in wakeups.listen(client, self._gateway.incarnation):
+                if wakeup is None:
+                    self.woken(None)
+                elif wakeup.job_id is None:
+                    self.woken(wakeup.agent_id)
+                else:
+                    self._asked_to_offer(wakeup.agent_id, wakeup.job_id, wakeup.run_id)
         finally:
             await client.aclose()
 
@@ -59,6 +64,17 @@ class Errands:
                 return
             self._woken.add(agent_id)
         self._wake.set()
+
+    def _asked_to_offer(self, agent_id: str, job_id: str, run_id: str) -> None:
+        """Offer at once what an agent that waits was given; of any other the rows tell more."""
+        session = self._gateway.sessions.get(agent_id)
+        if session is None or not session.waits_for_a_job:
+            self.woken(agent_id)
+            return
+        try:
+            self._offer(session, job_id, run_id)
+        except ProtocolViolation as problem:
+            self._end(session, problem)
 
     async def run(self) -> None:
         """Look after agents as they are woken, and after all every `POLL_SECONDS`."""
@@ -97,26 +113,30 @@ class Errands:
                 continue
             try:
                 self._run(session, errand)
-            except ProtocolViolation as problem:  # Its own fault, and nobody else's loss.
-                gateway.spawn(session.link.close(CloseCode.PROTOCOL_VIOLATION, str(problem)))
+            except ProtocolViolation as problem:
+                self._end(session, problem)
+
+    def _end(self, session: Session, problem: ProtocolViolation) -> None:
+        """Its own fault, and nobody else's loss."""
+        closing = session.link.close(CloseCode.PROTOCOL_VIOLATION, str(problem))
+        self._gateway.spawn(closing)
 
     def _run(self, session: Session, errand: Errand) -> None:
         now = asyncio.get_running_loop().time()
         if errand.state is SpawnState.IDLE:
-            self._offer(session, errand, now)
+            if errand.job_id is not None and session.ready:
+                self._offer(session, errand.job_id, errand.run_id or "")
         elif errand.state is SpawnState.BUSY:
             self._cancel(session, errand)
         else:
             self._send_away(session, errand, now)
 
-    def _offer(self, session: Session, errand: Errand, now: float) -> None:
-        job_id = errand.job_id
-        if job_id is None or not session.ready:
-            return
+    def _offer(self, session: Session, job_id: str, run_id: str) -> None:
+        now = asyncio.get_running_loop().time()
         if session.offered_job == job_id and now < session.offered_at + OFFER_AGAIN_SECONDS:
             return
         desk = JobDesk(self._gateway, session)
-        session.do(f"offer {job_id}", lambda: desk.offer(job_id, errand.run_id or ""))
+        session.do(f"offer {job_id}", lambda: desk.offer(job_id, run_id))
 
     def _send_away(self, session: Session, errand: Errand, now: float) -> None:
         """Its compute goes. One that is done leaves by itself, one that is not is told so."""

@@ -86,6 +86,12 @@ class Session:
         self._steps: deque[tuple[str, Step]] | None = None
         self._worker: asyncio.Task[None] | None = None
 
+    @property
+    def waits_for_a_job(self) -> bool:
+        """Whether it may be offered one, as far as is known here."""
+        unasked = self.offered_job is None and self.running is None
+        return self.ready and unasked and not (self.finishing or self.told_at or self.superseded)
+
     def keep(self, lines: tuple[str, ...]) -> None:
         """Remember the last lines of output for the outcome."""
         if self.tail is None:

@@ -137,7 +137,7 @@ def _in_time(runtime: Runtime) -> Pass:
 def announce(runtime: Runtime, done: Pass) -> None:
     """Hint the gateways that offer a job, and the workers that start what was reserved."""
     if done.bound:
-        runtime.hints.wake_gateways([(each.gateway, each.agent_id) for each in done.bound])
+        runtime.hints.offer(done.bound)
     if done.admits:
         runtime.hints.step(Step.START, done.places)
     if done.overtaken or done.leaves_more:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from kici_scaler.store.warm import Bound
+
 
 class Step(StrEnum):
     """What a backend worker may be asked to look at."""
@@ -46,6 +48,9 @@ class Hints(Protocol):
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
         """Gateways (incarnation, agent id) have something to tell an agent."""
 
+    def offer(self, offers: Iterable[Bound]) -> None:
+        """Gateways have a job to offer to an agent."""
+
 
 class Mutex(Protocol):
     """Keeps contention off the database; whether it was got decides nothing."""
@@ -70,4 +75,7 @@ class NoHints:
         return None
 
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
+        return None
+
+    def offer(self, offers: Iterable[Bound]) -> None:
         return None

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, Result, WaitCode, cause_of
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, counting, ending, static_agents
+from kici_scaler.service import admit, counting, ending, serve_ready, static_agents
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import audit, request_ends, section, settings, static_jobs
@@ -55,11 +55,10 @@ def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]
         Contended: another keeps one of these very jobs; nothing was stored, ask again.
     """
     rows = {body.job_id: body.to_row() for body in bodies}
-    job_ids = list(rows)
-    decided = _store_and_try(runtime, list(rows.values()))
-    if not decided:
+    fresh = list(rows.values())
+    if serve_ready.serve(runtime, fresh) is None and not _store_and_try(runtime, fresh):
         reached("intake.stored")
-        _decide_after_waiting(runtime, job_ids)
+        _decide_after_waiting(runtime, list(rows))
     return _answers(runtime, bodies, rows)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL
 
 from kici_scaler.domain.labels import MachineFacts
@@ -37,11 +37,19 @@ _tables: Remembered[
     tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], tuple[Cluster, RoutingTable]
 ] = Remembered(_MOST_TABLES)
 
+_active: Remembered[URL, Revision] = Remembered(_MOST_TABLES)
+
 
 def active(connection: Connection) -> Revision:
     """The active revision; an empty one before the first activation."""
     revision_id = revisions.active_id(connection)
-    return EMPTY if revision_id is None else by_id(connection, revision_id)
+    found = EMPTY if revision_id is None else by_id(connection, revision_id)
+    return _active.keep(connection.engine.url, found)
+
+
+def seen_last(engine: Engine) -> Revision | None:
+    """The revision that was active when this process last asked; good for what may be wrong."""
+    return _active.known(engine.url)
 
 
 def by_id(connection: Connection, revision_id: int) -> Revision:

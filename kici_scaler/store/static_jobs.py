@@ -60,7 +60,7 @@ _BIND = sql(f"""
         static_deadline_at = clock_timestamp() + make_interval(secs => :offer),
         static_due_at = clock_timestamp() + make_interval(secs => :offer), static_due_count = 0
     FROM free WHERE r.job_id = free.job_id AND r.state = 'waiting'
-    RETURNING r.static_agent AS agent_id, r.job_id, free.gateway
+    RETURNING r.static_agent AS agent_id, r.job_id, r.run_id, free.gateway
 """)
 
 

@@ -5,7 +5,8 @@ A queue is what waits behind one scaler, or (routed nowhere yet) what nobody has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -13,6 +14,7 @@ from sqlalchemy import Connection
 from kici_scaler.domain.request import WaitCode, Waiting
 from kici_scaler.domain.scalers import Amount, Resources, Role
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.requests import NewRequest
 
 _SELECT = """
     SELECT job_id, run_id, labels, exclude, org, role, request_cpu_millis, request_memory_bytes,
@@ -90,6 +92,44 @@ def find(connection: Connection, job_id: str) -> Waiting | None:
     return None if row is None else _waiting(row)
 
 
+def is_any_behind(connection: Connection, scalers: Collection[str]) -> bool:
+    """Whether a request waits that nobody has looked at, or one behind any of these scalers."""
+    return bool(
+        connection.execute(
+            sql(
+                """
+                SELECT EXISTS (SELECT FROM scale_requests
+                               WHERE state = 'waiting' AND routed_scaler IS NULL)
+                    OR EXISTS (SELECT FROM scale_requests
+                               WHERE state = 'waiting' AND routed_scaler = ANY(:scalers))
+                """,
+                "scalers",
+            ),
+            {"scalers": list(scalers)},
+        ).scalar_one()
+    )
+
+
+def as_asked(row: NewRequest) -> Waiting:
+    """What a request that is not stored yet asks for; it has not waited at all."""
+    return Waiting(
+        job_id=row.job_id,
+        run_id=row.run_id,
+        labels=frozenset(row.labels),
+        exclude=frozenset(row.exclude),
+        role=None if row.role is None else Role(row.role),
+        declared=Resources(
+            Amount(row.request_cpu_millis, row.request_memory_bytes),
+            Amount(row.limit_cpu_millis, row.limit_memory_bytes),
+        ),
+        image=row.image,
+        org=row.org,
+        priority=row.priority,
+        enqueued_at=_NOT_YET,
+        may_wait=row.may_wait,
+    )
+
+
 def ahead(connection: Connection, request: Waiting) -> int:
     """How many requests are decided before this one in the queue that it waits in."""
     count: int = connection.execute(
@@ -109,6 +149,7 @@ def ahead(connection: Connection, request: Waiting) -> int:
     return count
 
 
+_NOT_YET = datetime.max.replace(tzinfo=UTC)
 _WAIT_CODES = {code.value: code for code in WaitCode}
 """Looked up by the thousand, which calling the enumeration is too slow for."""
 

@@ -71,6 +71,18 @@ def ready(connection: Connection, *, most: int, by_host: bool = True) -> list[Re
     ]
 
 
+def is_any_free(connection: Connection) -> bool:
+    """Whether any agent waits for a job that was started ahead of it."""
+    return bool(
+        connection.execute(
+            sql("""
+                SELECT EXISTS (SELECT FROM spawns
+                               WHERE warm AND job_id IS NULL AND state = 'idle')
+            """)
+        ).scalar_one()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A job for an agent that waits for one."""
@@ -90,6 +102,7 @@ class Bound:
 
     agent_id: str
     job_id: str
+    run_id: str
     gateway: str
 
 
@@ -118,7 +131,8 @@ _BIND = sql("""
         INSERT INTO warm_counts (scaler, label_set, what, n)
         SELECT scaler, pool, 'hit', count(*) FROM free GROUP BY scaler, pool
     )
-    SELECT bound.agent_id, bound.job_id, free.gateway FROM bound JOIN free USING (agent_id)
+    SELECT bound.agent_id, bound.job_id, free.run_id, free.gateway
+    FROM bound JOIN free USING (agent_id)
 """)
 
 
@@ -133,7 +147,7 @@ def bind(
     locked by the caller; those of agents that were not got stay as they are.
     """
     rows = connection.execute(_BIND, {"rows": records(bindings), "offer": offer_seconds})
-    return [Bound(row.agent_id, row.job_id, row.gateway) for row in rows]
+    return [Bound(**row._mapping) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

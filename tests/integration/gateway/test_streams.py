@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 
 from kici_scaler.broker import log_stream, wakeups
 from kici_scaler.broker.log_stream import LogEntry, LogStream, key_of, open_client
+from kici_scaler.broker.wakeups import Wakeup
 from tests.support.tcp_proxy import TcpProxy
 
 Work = Callable[[LogStream], Coroutine[Any, Any, Any]]
@@ -80,16 +81,18 @@ def test_a_stream_is_capped_and_goes_after_a_while(
 
 
 def test_wake_ups_reach_their_own_gateway_only(redis_url: str) -> None:
-    async def work() -> list[str | None]:
+    first, second = Wakeup("a1"), Wakeup("a2", '["a job"]', "its run")
+
+    async def work() -> list[Wakeup | None]:
         listening = wakeups.listen(open_client(redis_url), "g1")
         heard = [await anext(listening)]
         with closing(redis.Redis.from_url(redis_url)) as client:
-            wakeups.publish(client, [("g2", "a0"), ("g1", "a1"), ("g1", "a2")])
+            wakeups.publish(client, [("g2", Wakeup("a0")), ("g1", first), ("g1", second)])
         heard += [await anext(listening), await anext(listening)]
         await listening.aclose()
         return heard
 
-    assert asyncio.run(asyncio.wait_for(work(), 20)) == [None, "a1", "a2"]
+    assert asyncio.run(asyncio.wait_for(work(), 20)) == [None, first, second]
 
 
 def test_a_listener_returns_with_redis_and_says_that_it_was_away(redis_url: str) -> None:
@@ -99,7 +102,7 @@ def test_a_listener_returns_with_redis_and_says_that_it_was_away(redis_url: str)
     with TcpProxy((url.host, url.port)) as proxy:
         through = url.set(host=proxy.host, port=proxy.port).render_as_string(hide_password=False)
 
-        async def work() -> list[str | None]:
+        async def work() -> list[Wakeup | None]:
             listening = wakeups.listen(open_client(through), "g1")
             heard = [await anext(listening)]
             proxy.refuse()
@@ -110,9 +113,9 @@ def test_a_listener_returns_with_redis_and_says_that_it_was_away(redis_url: str)
             proxy.listen()
             heard.append(await again)
             with closing(redis.Redis.from_url(redis_url)) as client:
-                wakeups.publish(client, [("g1", "a1")])
+                wakeups.publish(client, [("g1", Wakeup("a1"))])
             heard.append(await anext(listening))
             await listening.aclose()
             return heard
 
-        assert asyncio.run(asyncio.wait_for(work(), 30)) == [None, None, "a1"]
+        assert asyncio.run(asyncio.wait_for(work(), 30)) == [None, None, Wakeup("a1")]

@@ -15,6 +15,7 @@ from kici_scaler.service.ports import NoHints, Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.sweep import Swept
 from kici_scaler.store import outcomes, scaler_states
+from kici_scaler.store.warm import Bound
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -41,6 +42,9 @@ class _Hints(NoHints):
 
     def wake_gateways(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.woken += gateways
+
+    def offer(self, offers: Iterable[Bound]) -> None:
+        self.woken += [(each.gateway, each.agent_id) for each in offers]
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ from tests.support.rows import Rows
 from tests.support.tcp_proxy import CutReply, CutRequest, Mode, TcpProxy
 from tests.support.waiting import eventually, free_port
 
+FRAME_BYTES = 6
+"""What the protocol puts around the text of a simple query."""
+
 
 @pytest.fixture
 def proxy(house_url: str) -> Iterator[TcpProxy]:
@@ -56,6 +59,10 @@ def _in(engine: Engine, *steps: Callable[[Connection], object]) -> None:
 
 def _ask(statement: str) -> Callable[[Connection], object]:
     return lambda connection: connection.execute(text(statement)).all()
+
+
+def _ask_nothing(statement: str) -> Callable[[Connection], object]:
+    return lambda connection: connection.execute(text(statement))
 
 
 def _bound(seconds: float) -> Callable[[Connection], object]:
@@ -137,6 +144,27 @@ def test_the_next_transaction_finds_a_good_connection_again(
     assert _is_written(rows)
 
 
+def test_a_session_the_server_has_something_to_tell_is_kept(engine: Engine, rows: Rows) -> None:
+    sessions: list[int] = []
+
+    def note(connection: Connection) -> None:
+        sessions.append(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+    _in(engine, note, _ask_nothing("LISTEN told"))
+    rows.call(_ask_nothing("NOTIFY told"))
+    _in(engine, note, _write)
+    assert sessions[0] == sessions[1]
+    assert _is_written(rows)
+
+
+def test_a_transaction_costs_no_round_trip_but_its_own(far: Engine, proxy: TcpProxy) -> None:
+    _in(far, _ask("SELECT 1"))
+    before = proxy.counts.request_bytes
+    _in(far, _ask("SELECT 1"))
+    said = sum(len(each) + FRAME_BYTES for each in ("BEGIN", "SELECT 1", "COMMIT"))
+    assert proxy.counts.request_bytes - before == said
+
+
 def test_more_threads_than_connections_is_unreachable_and_not_for_ever(
     house_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,8 +220,8 @@ def test_whoever_is_chosen_to_end_a_deadlock_is_contended(engine: Engine, rows: 
 def test_a_frozen_server_does_not_hold_a_caller_for_ever(far: Engine, proxy: TcpProxy) -> None:
     with transaction(far) as connection:
         connection.execute(text("SELECT 1"))
-    with proxy.treating(requests=Mode.RESET), pytest.raises(DatabaseUnreachable), transaction(far):
-        pass
+    with proxy.treating(requests=Mode.RESET), pytest.raises(DatabaseUnreachable):
+        _in(far, _ask("SELECT 1"))
 
 
 def test_every_connection_says_who_it_is_and_waits_within_bounds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from kici_scaler.service import request as requests
 from kici_scaler.service.ports import NoHints
 from kici_scaler.store import agents, scaler_states, warm
 from kici_scaler.store.scaler_states import ScalerStanding
-from kici_scaler.store.warm import Binding
+from kici_scaler.store.warm import Binding, Bound
 from tests.integration.warm.site import GATEWAY, PAYLOAD, SHAPE, Site, label_set, scaler
 from tests.support.rows import MACHINE
 
@@ -47,11 +48,11 @@ def test_a_matching_job_gets_the_oldest_ready_agent_at_once(site: Site) -> None:
 def test_the_gateway_of_the_agent_is_woken_and_the_pool_is_looked_at(site: Site) -> None:
     class Noted(NoHints):
         def __init__(self) -> None:
-            self.woken: list[tuple[str, str]] = []
+            self.offered: list[Bound] = []
             self.fills = 0
 
-        def wake_gateways(self, gateways: Any) -> None:
-            self.woken += gateways
+        def offer(self, offers: Iterable[Bound]) -> None:
+            self.offered += offers
 
         def fill(self, *, soon: bool = False) -> None:
             self.fills += 1
@@ -59,8 +60,10 @@ def test_the_gateway_of_the_agent_is_woken_and_the_pool_is_looked_at(site: Site)
     agent, *_ = _ready(site, label_set("linux"))
     hints = Noted()
     site.runtime = replace(site.runtime, hints=hints)
-    site.request("linux")
-    assert hints.woken == [(GATEWAY, agent)]
+    job = site.request("linux").job_id
+    assert hints.offered == [
+        Bound(agent, job, site.rows.get("scale_requests", job)["run_id"], GATEWAY)
+    ]
     assert hints.fills == 1
 
 

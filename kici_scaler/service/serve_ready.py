@@ -1,0 +1,79 @@
+"""Jobs whose agents are connected already get them at once, without the section.
+
+An agent holds its capacity from its reservation on, so nothing has to be counted to give it
+away, and what gives it away is a compare-and-set that one of several wins. Who loses, and who
+is behind others that wait for the same agents, is decided in the section like everybody else.
+
+Crash table (`kill -9` at ...):
+- before COMMIT: nothing was stored; the caller had no answer and repeats.
+- after COMMIT, before the wake-up: the gateway's own poll finds what it owes.
+- during COMMIT: unknown; the ordinary way follows, which finds the job decided or stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from kici_scaler.checkpoints import reached
+from kici_scaler.domain.admission import Bind
+from kici_scaler.service import admit, revisions, warm_pools, warm_serving
+from kici_scaler.service.admit import Pass
+from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import requests as request_rows
+from kici_scaler.store import waiting as waiting_rows
+from kici_scaler.store import warm
+from kici_scaler.store.engine import CommitUnknown, transaction
+from kici_scaler.store.requests import NewRequest
+from kici_scaler.store.warm import Bound
+
+FEW = 8
+"""More requests at once share the cost of a pass anyway."""
+
+
+class _NotAll(Exception):
+    """Somebody else was quicker, or a job is known already: nothing is to stay of this."""
+
+
+def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
+    """Store these requests with an agent for each; None, and nothing stored, unless all get one.
+
+    Raises:
+        DatabaseUnreachable: nothing was stored.
+        Contended: another keeps one of these very jobs; nothing was stored.
+    """
+    seen = revisions.seen_last(runtime.engine)
+    if len(rows) > FEW or (seen is not None and not warm_pools.keeps_any(seen.cluster)):
+        return None
+    try:
+        with transaction(runtime.engine) as connection:
+            bound = _serve(connection, runtime.owner, rows)
+    except (_NotAll, CommitUnknown):
+        return None
+    if not bound:
+        return None
+    reached("admit.committed")
+    done = Pass(bound=tuple(bound), stirs_pools=True)
+    admit.announce(runtime, done)
+    return done
+
+
+def _serve(connection: Connection, owner: str, rows: Sequence[NewRequest]) -> list[Bound]:
+    revision = revisions.active(connection)
+    if not warm_pools.keeps_any(revision.cluster) or not warm.is_any_free(connection):
+        return []
+    waiting = [waiting_rows.as_asked(row) for row in rows]
+    moment = admit.moment_of(connection, owner, revision, waiting)
+    decisions = moment.deciding.decide(waiting)
+    binds = [each for each in decisions if isinstance(each, Bind)]
+    if len(binds) < len(rows):
+        return []
+    if waiting_rows.is_any_behind(connection, {each.agent.like.scaler for each in binds}):
+        return []
+    if len(request_rows.insert(connection, rows)) < len(rows):
+        raise _NotAll
+    bound = warm_serving.bind(connection, binds, offer_seconds=moment.windows.offer_timeout_seconds)
+    if len(bound) < len(rows):
+        raise _NotAll
+    return bound
