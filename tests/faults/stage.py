@@ -53,6 +53,8 @@ QUICK: Final[Mapping[str, float]] = {
     "settle_seconds": 1,
 }
 """Windows short enough that a run sees the end of each; shorter than any real cluster's."""
+RECONNECT_MAX_MILLIS: Final = 4_000
+"""As much shorter than an agent's own as the flap grace is, which has to cover several pauses."""
 
 
 SOON: Final = RestartPolicy(first=0.2, longest=0.5)
@@ -183,6 +185,7 @@ def stage(
                 "KICI_CHECKPOINT_DIR": str(folder / "checkpoints"),
                 "KICI_ORCHESTRATOR_URL": f"ws://127.0.0.1:{front.port}/v1/agents",
                 "KICI_RESERVATION_MUTEX": str(cast.mutex).lower(),
+                "KICI_AGENT_ENV_KICI_AGENT_RECONNECT_MAX": str(RECONNECT_MAX_MILLIS),
                 **(environment or {}),
             },
         )
