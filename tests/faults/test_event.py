@@ -183,7 +183,7 @@ def test_a_repeated_scale_up_is_the_same_event_and_makes_one_machine(
     assert stage.failures() == before
 
 
-@pytest.mark.parametrize("acts", [True, False])
+@pytest.mark.parametrize("acts", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_answer_that_comes_too_late_counts_as_none(
     stage: EventStage, client: DispatcherClient, acts: bool
 ) -> None:
@@ -258,6 +258,7 @@ def test_a_scale_up_that_everybody_refuses_fails_at_once_with_the_reason(
     assert events_about(stage, str(outcome["agent_id"]), SCALE_DOWN) == []
 
 
+@pytest.mark.long
 def test_a_machine_that_never_comes_is_given_up_once_and_taken_away(
     stage: EventStage, client: DispatcherClient
 ) -> None:
@@ -344,6 +345,7 @@ def test_a_worker_killed_while_it_delivers_is_replaced_by_another(
     assert stage.failures() == before
 
 
+@pytest.mark.long
 def test_a_worker_frozen_past_its_lease_tells_nobody_anything_any_more(
     stage: EventStage, client: DispatcherClient
 ) -> None:
@@ -404,6 +406,7 @@ def ready_agent(stage: EventStage) -> str:
     return str(rows[0]["agent_id"])
 
 
+@pytest.mark.long
 def test_a_scale_down_that_is_answered_and_not_done_is_alarmed(stage: EventStage) -> None:
     agent_id = ready_agent(stage)
     (asked,) = asked_about(stage, agent_id, SCALE_UP)

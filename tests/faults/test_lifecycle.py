@@ -64,6 +64,7 @@ def test_a_database_outage_condemns_no_busy_agent_and_loses_no_result(
         }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_agents_of_a_killed_gateway_go_on_and_are_adopted_by_another(tmp_path: Path) -> None:
     with (

@@ -128,6 +128,7 @@ def _operator_key(stage: Stage) -> str:
     return stage.roles.profile.api_key_path.read_text().strip()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_reloads_under_load_pause_no_intake_and_lose_no_job(tmp_path: Path) -> None:
     _run(tmp_path, reloads=6, every=0.4)
