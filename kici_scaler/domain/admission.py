@@ -238,13 +238,7 @@ class Deciding:
         return found
 
     def _judge(self, request: Waiting) -> Demand:
-        wanted = Wanted(
-            request.labels,
-            request.exclude,
-            request.role,
-            request.declared,
-            own_image=request.image is not None,
-        )
+        wanted = Wanted.by(request)
         route = self._is.table.route(wanted, self._refuse_scaler)
         demand = (
             self._nowhere(wanted, route)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kici_scaler.domain.labels import MachineFacts, canonical, offer, role_label
+from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.resources import Shape, never_fits, resolve
 from kici_scaler.domain.routing_index import Candidate, CandidateIndex, bits_of
 from kici_scaler.domain.scalers import (
@@ -60,6 +61,17 @@ class Wanted:
             role=role,
             resources=resources or Resources(),
             own_image=own_image,
+        )
+
+    @classmethod
+    def by(cls, request: Waiting) -> Wanted:
+        """What routing looks at of a request."""
+        return cls(
+            request.labels,
+            request.exclude,
+            request.role,
+            request.declared,
+            own_image=request.image is not None,
         )
 
     @property

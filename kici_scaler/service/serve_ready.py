@@ -13,17 +13,20 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.admission import Bind
+from kici_scaler.domain.admission import Bind, decide
+from kici_scaler.domain.request import Waiting
+from kici_scaler.domain.routing import NoRoute, Wanted
 from kici_scaler.service import admit, revisions, warm_pools, warm_serving
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
+from kici_scaler.store import settings, static_agents, warm
 from kici_scaler.store import waiting as waiting_rows
-from kici_scaler.store import warm
 from kici_scaler.store.engine import CommitUnknown, transaction
 from kici_scaler.store.requests import NewRequest
 from kici_scaler.store.warm import Bound
@@ -48,7 +51,7 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
         return None
     try:
         with transaction(runtime.engine) as connection:
-            bound = _serve(connection, runtime.owner, rows)
+            bound = _serve(connection, rows)
     except (_NotAll, CommitUnknown):
         return None
     if not bound:
@@ -59,21 +62,41 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
     return done
 
 
-def _serve(connection: Connection, owner: str, rows: Sequence[NewRequest]) -> list[Bound]:
+def _serve(connection: Connection, rows: Sequence[NewRequest]) -> list[Bound]:
     revision = revisions.active(connection)
     if not warm_pools.keeps_any(revision.cluster) or not warm.is_any_free(connection):
         return []
+    live = settings.live(connection)
     waiting = [waiting_rows.as_asked(row) for row in rows]
-    moment = admit.moment_of(connection, owner, revision, waiting)
-    decisions = moment.deciding.decide(waiting)
-    binds = [each for each in decisions if isinstance(each, Bind)]
+    binds = _decide(connection, revision, live, waiting)
     if len(binds) < len(rows):
         return []
     if waiting_rows.is_any_behind(connection, {each.agent.like.scaler for each in binds}):
         return []
     if len(request_rows.insert(connection, rows)) < len(rows):
         raise _NotAll
-    bound = warm_serving.bind(connection, binds, offer_seconds=moment.windows.offer_timeout_seconds)
+    bound = warm_serving.bind(connection, binds, offer_seconds=live.windows.offer_timeout_seconds)
     if len(bound) < len(rows):
         raise _NotAll
     return bound
+
+
+def _decide(
+    connection: Connection,
+    revision: revisions.Revision,
+    live: settings.Live,
+    waiting: Sequence[Waiting],
+) -> list[Bind]:
+    """Requests of one kind, by the rules of every admission, with the agents of their pool."""
+    situation = admit.situation_of(connection, revision, live)
+    kinds = {Wanted.by(each) for each in waiting}
+    route = situation.table.route(kinds.pop())
+    if kinds or isinstance(route, NoRoute):
+        return []
+    situation = replace(
+        situation,
+        ready=warm_pools.oldest(connection, revision, situation, route, most=len(waiting)),
+        static=static_agents.present(connection),
+    )
+    decisions = decide(waiting, situation) if situation.ready else []
+    return [each for each in decisions if isinstance(each, Bind)]

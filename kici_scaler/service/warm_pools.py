@@ -124,6 +124,15 @@ def ready(
     return [Ready(kinds.of(row), row.agents) for row in rows]
 
 
+def oldest(
+    connection: Connection, revision: Revision, situation: Situation, route: Route, *, most: int
+) -> list[Ready]:
+    """The agents that wait longest for a job of this route."""
+    kinds = _Kinds(revision, situation)
+    rows = warm.oldest(connection, route.scaler.name, route.label_set.labels, most=most)
+    return [Ready(kinds.of(row), row.agents) for row in rows]
+
+
 def like(row: MemberRow, revision: Revision, situation: Situation) -> Prespawned:
     """What decides whom this agent serves."""
     return _Kinds(revision, situation).of(row)

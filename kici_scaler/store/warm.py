@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -54,21 +55,52 @@ def ready(connection: Connection, *, most: int, by_host: bool = True) -> list[Re
     agents are few kinds.
     """
     return [
-        ReadyRow(
-            scaler=row.scaler,
-            label_set=tuple(row.label_set),
-            label_set_digest=row.label_set_digest,
-            machine_id=row.machine_id,
-            labels=tuple(row.labels),
-            gate=tuple(row.gate),
-            cpu_millis=row.cpu_millis,
-            memory_bytes=row.memory_bytes,
-            limit_cpu_millis=row.limit_cpu_millis,
-            limit_memory_bytes=row.limit_memory_bytes,
-            agents=tuple(zip(row.since, row.ids, strict=True)),
-        )
+        _ready_row(row, tuple(zip(row.since, row.ids, strict=True)))
         for row in connection.execute(_READY, {"most": most, "by_host": by_host})
     ]
+
+
+_OLDEST = sql(f"""
+    SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, a.labels, a.gate,
+           s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
+           s.idle_at, s.agent_id
+    FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
+    JOIN gateways g ON g.incarnation = a.gateway
+    WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
+      AND s.scaler = :scaler AND s.label_set = CAST(:label_set AS text[])
+      AND NOT EXISTS (SELECT FROM machines m WHERE m.machine_id = s.machine_id
+                      AND m.backend_type = s.backend_type AND m.state = 'draining')
+    ORDER BY s.idle_at, s.agent_id LIMIT :most
+""")
+
+
+def oldest(
+    connection: Connection, scaler: str, label_set: Sequence[str], *, most: int
+) -> list[ReadyRow]:
+    """The agents of one pool that could be given a job now, the oldest first, each for itself.
+
+    Its cost grows with what is asked for, not with the pool.
+    """
+    rows = connection.execute(
+        _OLDEST, {"scaler": scaler, "label_set": list(label_set), "most": most}
+    )
+    return [_ready_row(row, ((row.idle_at, row.agent_id),)) for row in rows]
+
+
+def _ready_row(row: Any, agents: tuple[tuple[datetime, str], ...]) -> ReadyRow:
+    return ReadyRow(
+        scaler=row.scaler,
+        label_set=tuple(row.label_set),
+        label_set_digest=row.label_set_digest,
+        machine_id=row.machine_id,
+        labels=tuple(row.labels),
+        gate=tuple(row.gate),
+        cpu_millis=row.cpu_millis,
+        memory_bytes=row.memory_bytes,
+        limit_cpu_millis=row.limit_cpu_millis,
+        limit_memory_bytes=row.limit_memory_bytes,
+        agents=agents,
+    )
 
 
 def is_any_free(connection: Connection) -> bool:

@@ -17,6 +17,7 @@ from kici_scaler.store import (
     outcomes,
     request_ends,
     tokens,
+    warm,
 )
 from kici_scaler.store.engine import transaction
 from tests.support.rows import Rows
@@ -53,6 +54,10 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
     ),
     "events to forget": (lambda connection: events.purge(connection, older_seconds=60), "at <"),
     "tokens to forget": (tokens.purge_expired, "expires_at <"),
+    "the agent of a pool that waits longest": (
+        lambda connection: warm.oldest(connection, "local", ["linux"], most=1),
+        "label_set =",
+    ),
     "recent failures": (
         lambda connection: failures.recent(connection, within_seconds=60),
         "updated_at >=",
