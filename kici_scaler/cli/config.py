@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +12,9 @@ from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.reload import show_revision
 from kici_scaler.domain.reload import Bucket, Change, ReloadPlan, plan_reload
 from kici_scaler.errors import ExitCode
-from kici_scaler.scalers_file import LoadedFile
-from kici_scaler.scalers_file.schema import schema_text
-from kici_scaler.scalers_file.yaml_text import to_yaml
+
+if TYPE_CHECKING:
+    from kici_scaler.scalers_file import LoadedFile
 
 app = typer.Typer(help="Check, show and compare scaler files.", no_args_is_help=True)
 
@@ -62,6 +62,8 @@ def show(path: File, directory: DropIns = None, as_json: AsJson = False) -> None
     if as_json:
         print_json(loaded.document)
     else:
+        from kici_scaler.scalers_file.yaml_text import to_yaml
+
         typer.echo(to_yaml(loaded.document), nl=False)
 
 
@@ -75,6 +77,8 @@ def schema(
 
     Example: kici-scaler config schema > scalers.schema.json
     """
+    from kici_scaler.scalers_file.schema import schema_text
+
     typer.echo(schema_text(drop_in=drop_in), nl=False)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from kici_scaler.cli.output import print_json
 from kici_scaler.errors import KiciError
-from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile, load
+
+if TYPE_CHECKING:
+    from kici_scaler.scalers_file import InvalidScalerFile, LoadedFile
 
 File = Annotated[
     Path, typer.Argument(envvar="KICI_SCALER_CONFIG_PATH", help="The scaler file.", metavar="PATH")
@@ -24,6 +26,9 @@ DropIns = Annotated[
 
 def load_or_end(path: Path, directory: Path | None, *, as_json: bool) -> LoadedFile:
     """The loaded file; otherwise its problems are printed and the command ends (1 or 2)."""
+    # What checks a file takes time to load, and commands that only ask a gateway need it not.
+    from kici_scaler.scalers_file import InvalidScalerFile, load
+
     try:
         return load(path, directory)
     except InvalidScalerFile as error:

@@ -16,11 +16,12 @@ from kici_scaler.cli.access import local_instance
 from kici_scaler.cli.failures import read_settings
 from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.errors import Conflict, InvalidInput
-from kici_scaler.store.api_keys import ApiKeyRow, KeyScope
 
 if TYPE_CHECKING:
     from kici_scaler.service.runtime import Runtime
+    from kici_scaler.store.api_keys import ApiKeyRow
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 

@@ -13,7 +13,6 @@ from kici_scaler.cli import access
 from kici_scaler.cli.files import DropIns, load_or_end
 from kici_scaler.cli.output import AsJson, print_json
 from kici_scaler.cli.render import print_table
-from kici_scaler.scalers_file.yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from kici_scaler.cli.operator_client import OperatorClient
@@ -92,6 +91,8 @@ def show_revision(revision: int, *, as_json: bool) -> None:
         return
     for line in _plan_lines(answer):
         typer.echo(f"# {line}")
+    from kici_scaler.scalers_file.yaml_text import to_yaml
+
     typer.echo(to_yaml(answer["document"]), nl=False)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from config.settings import Settings
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.embedded.secrets import read_or_make_secret, secret_path
 from kici_scaler.sealing import ensure_keys, load_keys
 from kici_scaler.service import keys
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.api_keys import KeyScope
 
 API_KEY: Final = "api-key"
 DISPATCHER_KEY: Final = "dispatcher-key"

@@ -13,11 +13,12 @@ from typing import Annotated, Final
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.gateway.core import TRANSIENT, Gateway
 from kici_scaler.gateway.errors import HttpError, try_later
 from kici_scaler.gateway.limits import KEY_REQUESTS, Buckets
 from kici_scaler.service import keys
-from kici_scaler.store.api_keys import ApiKeyRow, KeyScope
+from kici_scaler.store.api_keys import ApiKeyRow
 
 REMEMBERED_SECONDS: Final = 5.0
 """How long a key that was looked up is believed; a revoked one works no longer than this."""

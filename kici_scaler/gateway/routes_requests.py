@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, status
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.gateway.access import AsDispatcher
 from kici_scaler.gateway.errors import HttpError
@@ -24,7 +25,6 @@ from kici_scaler.service import explain_job, request
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import transaction
 
 MOST_AT_ONCE = 1_000

@@ -19,11 +19,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.labels import canonical, label_problem
 from kici_scaler.errors import Conflict, InvalidInput, NotFound
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import api_keys, audit
-from kici_scaler.store.api_keys import ApiKeyRow, KeyScope
+from kici_scaler.store.api_keys import ApiKeyRow
 from kici_scaler.store.engine import transaction
 
 USED_SECONDS: Final = 60.0

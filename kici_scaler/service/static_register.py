@@ -9,12 +9,13 @@ import json
 
 from sqlalchemy import Connection
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.labels import canonical, is_reserved
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import keys
 from kici_scaler.service.hello import SELF_REPORTED, Hello, Refusal, Refused, Welcome
 from kici_scaler.store import settings, static_agents, static_jobs
-from kici_scaler.store.api_keys import ApiKeyRow, KeyScope
+from kici_scaler.store.api_keys import ApiKeyRow
 
 
 def judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refused:

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Row
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.store.bulk import sql
-
-
-class KeyScope(StrEnum):
-    """What a key is good for."""
-
-    OPERATOR = "operator"
-    """Everything."""
-    DISPATCHER = "dispatcher"
-    """Scale requests, their logs and events, and what the cluster can serve."""
-    AGENT = "agent"
-    """A static agent's registration on the agent channel; nothing over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

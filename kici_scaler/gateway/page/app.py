@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.errors import KiciError
 from kici_scaler.gateway.access import Access, Caller
 from kici_scaler.gateway.core import Gateway
@@ -22,7 +23,6 @@ from kici_scaler.gateway.page.overview import Lookout, agent_page
 from kici_scaler.gateway.page.render import FILES, page, picture
 from kici_scaler.gateway.page.sessions import COOKIE, PATH, SESSION_SECONDS, PageSessions
 from kici_scaler.service import explain_job
-from kici_scaler.store.api_keys import KeyScope
 
 LOGIN: Final = f"{PATH}/login"
 CONTENT_SECURITY: Final = (

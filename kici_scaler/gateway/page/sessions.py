@@ -15,13 +15,13 @@ from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.gateway.access import REMEMBERED_SECONDS, Caller
 from kici_scaler.gateway.core import TRANSIENT, Gateway
 from kici_scaler.gateway.errors import HttpError, try_later
 from kici_scaler.gateway.gate import PAGES
 from kici_scaler.gateway.limits import PAGE_REQUESTS, Buckets
 from kici_scaler.service import keys
-from kici_scaler.store.api_keys import KeyScope
 
 COOKIE: Final = "kici_page"
 PATH: Final = PAGES

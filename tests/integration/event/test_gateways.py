@@ -23,13 +23,13 @@ from kici_scaler.agent.protocol import (
     RegisterAck,
 )
 from kici_scaler.domain.delivery import Acted, Attempt, DeliveryKind
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.embedded.redis import EmbeddedRedis
 from kici_scaler.sealing import Envelope, ensure_keys, open_envelope, seal
 from kici_scaler.service import deliver, keys, provision, reload
 from kici_scaler.service.deliver import DeliveryOrder
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import migrate
-from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import make_engine
 from tests.integration.gateway.conftest import Prepared, a_house
 from tests.integration.gateway.house import GatewayProcess, House

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.embedded.redis import EmbeddedRedis
 from kici_scaler.sealing import SealingKeys, ensure_keys
 from kici_scaler.service import keys, reload
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines, migrate, settings
-from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import make_engine, transaction
 from kici_scaler.store.machines import Announcement
 from tests.integration.gateway.house import MACHINE, SCALERS, GatewayProcess, House

@@ -11,10 +11,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.sealing import PublicKey
 from kici_scaler.service import keys
-from kici_scaler.store.api_keys import KeyScope
 from tests.integration.gateway.house import MACHINE, GatewayProcess, House, job_of
 from tests.support.waiting import eventually
 

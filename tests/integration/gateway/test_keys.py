@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kici_scaler.cli.main import app
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.errors import Conflict, InvalidInput, NotFound
 from kici_scaler.service import keys
 from kici_scaler.store import audit
-from kici_scaler.store.api_keys import KeyScope
 from kici_scaler.store.engine import transaction
 from tests.integration.gateway.house import House
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.gateway.access import Caller
 from kici_scaler.gateway.core import Gateway
 from kici_scaler.gateway.page.sessions import COOKIE, SESSION_SECONDS, PageSessions
 from kici_scaler.service import keys
-from kici_scaler.store.api_keys import KeyScope
 from tests.integration.gateway.house import GatewayProcess, House
 from tests.support.waiting import eventually
 

@@ -17,10 +17,10 @@ from kici_scaler.agent.protocol import (
     RegisterAck,
     Shutdown,
 )
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import keys, operate
 from kici_scaler.service.start import StartOrder
-from kici_scaler.store.api_keys import KeyScope
 from tests.integration.gateway.house import GatewayProcess, House, job_of
 from tests.integration.gateway.played_agent import FACTS, as_text, played
 from tests.support.waiting import eventually

@@ -24,8 +24,8 @@ from kici_scaler.agent.protocol import (
     RegisterAck,
 )
 from kici_scaler.agent.vocabulary import DeclineReason, LeaveReason
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.service import admit, keys, sweep
-from kici_scaler.store.api_keys import KeyScope
 from tests.integration.gateway.house import GatewayProcess, House
 from tests.integration.gateway.played_agent import FACTS, PlayedAgent, claim_of, played
 from tests.support.agent_process import agent_process

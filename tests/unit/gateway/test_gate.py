@@ -12,6 +12,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.gateway import gate, limits
 from kici_scaler.gateway.access import Access
 from kici_scaler.gateway.app import make_http
@@ -21,7 +22,6 @@ from kici_scaler.gateway.gate import MOST_BATCH_BYTES, MOST_BODY_BYTES, WITHOUT_
 from kici_scaler.gateway.life import Life
 from kici_scaler.gateway.limits import FAILED_LOGINS, Buckets
 from kici_scaler.service import keys
-from kici_scaler.store.api_keys import KeyScope
 
 KEY = keys.new_token(KeyScope.OPERATOR)
 REACHED = 299

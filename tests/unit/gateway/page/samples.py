@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from kici_scaler.domain.delivery import DeliveryKind, DeliveryState
 from kici_scaler.domain.diagnosis import Health, Row
+from kici_scaler.domain.key_scope import KeyScope
 from kici_scaler.domain.request import RequestState, Result, WaitCode
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.gateway.access import Caller
@@ -29,7 +30,6 @@ from kici_scaler.gateway.models_status import (
 )
 from kici_scaler.gateway.models_warm import MissCounts, PoolView
 from kici_scaler.gateway.page.overview import AgentPage, Overview, overview_of
-from kici_scaler.store.api_keys import KeyScope
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 CALLER = Caller("0123456789ab", "dana", KeyScope.OPERATOR)
