@@ -1,4 +1,4 @@
-"""`python -m bench [SUITE ...] [--json FILE]`, and `python -m bench compare BEFORE AFTER`.
+"""`python -m bench [SUITE ...] [--json FILE] [--page FILE]`, and `python -m bench compare BEFORE AFTER`.
 
 Suites run one after another on servers of their own; nothing is measured at the same time. No
 figure passes or fails a build: absolute times belong to a machine, ratios to the code.
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import admission, deciding, floors, jobs, microvms, sweeping, warm_hit
+from bench import admission, connected, deciding, floors, jobs, microvms, sweeping, warm_hit
+from bench.plots import page
 from bench.report import compared, written
 from bench.results import Measured, Run, machine
 
@@ -25,7 +26,9 @@ SUITES: Mapping[str, Callable[[], Iterator[Measured]]] = {
     "burst": jobs.bursts,
     "steady": jobs.steady,
     "lives": jobs.lives,
+    "workers": jobs.workers,
     "warm": warm_hit.figures,
+    "agents": connected.figures,
     "microvms": microvms.figures,
 }
 
@@ -48,10 +51,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("suites", nargs="*", choices=[[], *SUITES], help="all when none is named")
     parser.add_argument("--json", type=Path, help="also write everything into this file")
+    parser.add_argument("--page", type=Path, help="also write the report with plots, as HTML")
     chosen = parser.parse_args(arguments)
     run = measure(chosen.suites or list(SUITES))
     if chosen.json:
         chosen.json.write_text(json.dumps(run.as_json(), indent=1) + "\n")
+    if chosen.page:
+        chosen.page.write_text(page(run))
     print(written(run))
     return 0
 

@@ -24,6 +24,10 @@ class Unit(StrEnum):
     PER_SECOND = "/s"
     EACH = "each"
     """A count for each thing done, such as commits a job."""
+    BYTES = "B"
+
+
+_CURVE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Distribution:
     p90: float
     p99: float
     most: float
+    curve: tuple[float, ...] = ()
+    """Samples in order, evenly many left out where they are more than a plot shows."""
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Distribution:
@@ -45,7 +51,15 @@ class Distribution:
         def rank(share: float) -> float:
             return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-        return cls(len(ordered), ordered[0], rank(0.5), rank(0.9), rank(0.99), ordered[-1])
+        return cls(
+            len(ordered),
+            ordered[0],
+            rank(0.5),
+            rank(0.9),
+            rank(0.99),
+            ordered[-1],
+            tuple(rank(place / _CURVE) for place in range(1, _CURVE + 1)),
+        )
 
     def at(self, share: float) -> float:
         """The percentile of that share, of those that are kept.

@@ -49,6 +49,8 @@ def in_unit(value: float, unit: Unit) -> str:
         return f"{value:,.0f}/s"
     if unit is Unit.EACH:
         return f"{value:.1f}"
+    if unit is Unit.BYTES:
+        return f"{value / 1024:,.1f} KiB"
     if value >= 1:
         return f"{value:.2f} s"
     return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"

@@ -24,6 +24,7 @@ from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.errors import InvalidInput, Unavailable
 from kici_scaler.gateway.app import make_app
 from kici_scaler.gateway.core import Gateway
+from kici_scaler.gateway.descriptors import allow_many
 from kici_scaler.gateway.heads import TimedHeads
 from kici_scaler.gateway.life import Life
 from kici_scaler.gateway.scaler_files import ScalerFiles, reload_on_hangup
@@ -64,6 +65,7 @@ def serve(settings: Settings) -> None:
     problem = migrate.current_problem(settings.database_url.get_secret_value())
     if problem is not None:
         raise Unavailable(problem)
+    allow_many()
     with closing(_listen(settings.host, settings.port)) as listener:
         runtime = _runtime(settings)
         stream = LogStream(open_client(settings.redis_url.get_secret_value()))
