@@ -1,4 +1,4 @@
-"""`python -m bench [SUITE ...] [--json FILE] [--page FILE]`, and `python -m bench compare BEFORE AFTER`.
+"""`python -m bench [SUITE ...] [--json FILE] [--page FILE]`, `python -m bench compare OLD NEW`.
 
 Suites run one after another on servers of their own; nothing is measured at the same time. No
 figure passes or fails a build: absolute times belong to a machine, ratios to the code.

@@ -29,7 +29,7 @@ def figures() -> Iterator[Measured]:
 
 
 def _batches(place: Place) -> Iterator[Measured]:
-    wall, processor = _passes(place, BATCH, repeats=20)
+    wall, processor = passes(place, BATCH, repeats=20)
     yield Measured(
         "admission, a batch",
         f"{BATCH} waiting requests decided and reserved at once, {LIVE:,} live agents",
@@ -46,7 +46,7 @@ def _alone(place: Place) -> Iterator[Measured]:
         floors.around(floors.EMPTY_TRANSACTION, lambda: floors.empty_transactions(engine)) as empty,
         floors.around(floors.WRITTEN_ROW, lambda: floors.written_rows(engine)) as written,
     ):
-        wall, processor = _passes(place, 1, repeats=60)
+        wall, processor = passes(place, 1, repeats=60)
     yield empty.measured("BEGIN, SELECT 1, COMMIT on a pooled connection")
     yield written.measured("the same with one row updated, and flushed")
     spread = Distribution.of(wall)
@@ -73,7 +73,7 @@ def _processor(name: str, samples: list[float]) -> Measured:
     )
 
 
-def _passes(place: Place, size: int, *, repeats: int) -> tuple[list[float], list[float]]:
+def passes(place: Place, size: int, *, repeats: int) -> tuple[list[float], list[float]]:
     """Seconds, on the wall and of the processor, of passes over that many waiting requests."""
     numbers = itertools.count()
     runtime = Runtime(place.engine, "bench")

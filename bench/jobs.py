@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 
 from bench import floors
 from bench.measure import Distribution, Unit, timed
-from bench.results import Measured, Reach
+from bench.results import Course, Measured, Point, Reach
 from bench.system import Body, System, system, wait_until
 
 BURST = 1_000
 LIVES = 300
+SHARED = 500
+POINTS = 300
 RATE, STEADY = 100, 600
 _names = (f"job-{number}" for number in itertools.count())
 
@@ -56,9 +58,19 @@ def _burst(
         whole.clear()
         return whole.bodies(next(_names), BURST)
 
+    drained: list[tuple[float, float]] = []
+
     def work(bodies: list[Body]) -> None:
+        begun = time.perf_counter()
+        drained.clear()
+
+        def all_are_handed_over() -> bool:
+            left = BURST - whole.handed_over()
+            drained.append((time.perf_counter() - begun, left))
+            return left == 0
+
         send(bodies)
-        wait_until(lambda: whole.handed_over() == BURST, "all are handed over")
+        wait_until(all_are_handed_over, "all are handed over")
 
     with floors.around(
         f"{empty_tasks:,} empty tasks", lambda: floors.empty_bursts(whole.tasks, empty_tasks, 2)
@@ -67,8 +79,42 @@ def _burst(
     whole.clear()
     yield floor.measured("sent one by one to a worker like a control worker, until all are done")
     yield Measured(
-        name, what, Unit.SECONDS, Distribution.of(taken), floor=floor.floor(), reach=reach
+        name,
+        what,
+        Unit.SECONDS,
+        Distribution.of(taken),
+        floor=floor.floor(),
+        reach=reach,
+        course=Course(f"{name}: requests not handed over yet", _thinned(drained)),
     )
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """As many as a plot shows, the last one included."""
+    return [*points[:: max(1, len(points) // POINTS)], points[-1]]
+
+
+def workers() -> Iterator[Measured]:
+    """How many requests a second are handed over, by how many backend workers there are."""
+    for count in (1, 2, 4):
+        with system(fleet=False, backend_workers=count) as whole:
+            rates = []
+            for number in range(4):
+                whole.clear()
+                bodies = whole.bodies(next(_names), SHARED)
+                begun = time.perf_counter()
+                whole.send_many(bodies)
+                wait_until(lambda: whole.handed_over() == SHARED, "all are handed over")
+                if number:
+                    rates.append(SHARED / (time.perf_counter() - begun))
+            whole.clear()
+        yield Measured(
+            f"handed over, {count} backend worker{'' if count == 1 else 's'}",
+            f"{SHARED} requests in one task, until all are handed to a null backend",
+            Unit.PER_SECOND,
+            Distribution.of(rates),
+            point=Point("requests handed over a second", "in one task", "backend workers", count),
+        )
 
 
 def steady() -> Iterator[Measured]:

@@ -56,6 +56,24 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Where the median of a figure stands in a plot of several: on which line, how far along."""
+
+    plot: str
+    line: str
+    across: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How something went over time while a figure was measured; points are (seconds, value)."""
+
+    plot: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One figure of a run."""
 
@@ -66,6 +84,8 @@ class Measured:
     floor: Floor | None = None
     reach: Reach | None = None
     details: Mapping[str, object] = field(default_factory=dict)
+    point: Point | None = None
+    course: Course | None = None
 
     @property
     def ratio(self) -> float | None:

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from sqlalchemy import text
 
 from bench import floors
+from bench.admission import passes
 from bench.measure import Distribution, Unit, timed_by
 from bench.place import Place, servers
 from bench.population import populate
 from bench.processor import clock_of, database_session
-from bench.results import Measured, Reach
+from bench.results import Measured, Point, Reach
 from kici_scaler.service import sweep
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.engine import transaction
 
 SIZES = (1_000, 10_000, 100_000)
 SCALERS = 20
+GROWTH = "cost against live agents (ms)"
 
 
 def figures() -> Iterator[Measured]:
@@ -27,6 +29,7 @@ def figures() -> Iterator[Measured]:
         for size, before in zip(SIZES, (0, *SIZES), strict=False):
             populate(place, size - before, scalers=SCALERS, first=before + 1)
             yield from _among(place, size)
+            yield _admission(place, size)
 
 
 def _among(place: Place, size: int) -> Iterator[Measured]:
@@ -54,10 +57,22 @@ def _among(place: Place, size: int) -> Iterator[Measured]:
         Distribution.of(wall),
         floor=empty.floor(),
         reach=Reach(3, of_floor=True),
+        point=Point(GROWTH, "a tick of the sweep, none due", "live agents", size),
     )
     yield Measured(
         f"{name}: processor",
         "processor time of it, here and in the database's session",
         Unit.SECONDS,
         Distribution.of(processor),
+    )
+
+
+def _admission(place: Place, size: int) -> Measured:
+    wall, _ = passes(place, 1, repeats=40)
+    return Measured(
+        f"admission of one, {size:,} agents",
+        f"one waiting request decided and reserved among {size:,} live agents",
+        Unit.SECONDS,
+        Distribution.of(wall),
+        point=Point(GROWTH, "admission of one request", "live agents", size),
     )

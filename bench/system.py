@@ -23,9 +23,18 @@ from config.celery_settings import INTAKE
 from kici_scaler.broker import task_names
 from kici_scaler.broker.hints import sender
 from kici_scaler.client import JobRequest, Payload, wire
+from kici_scaler.embedded import programs
+from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.process import Command, Process, StopStep
+from kici_scaler.embedded.roles import (
+    WORKER_STOP,
+    WORKER_TIER,
+    RoleContext,
+    by_ready_file,
+    role_children,
+)
 from kici_scaler.sealing import ensure_keys
 from kici_scaler.store.engine import transaction
 from workers.null.backend import LEDGER_VARIABLE
@@ -117,7 +126,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def system(*, fleet: bool) -> Iterator[System]:
+def system(*, fleet: bool, backend_workers: int = 1) -> Iterator[System]:
     """Everything, on the null backend; with `fleet`, simulated agents register and work."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kici-bench-")))
@@ -126,7 +135,13 @@ def system(*, fleet: bool) -> Iterator[System]:
         if fleet:
             stack.enter_context(_fleet(folder / "fleet.sock"))
         plan = _plan(place, folder, fleet)
-        roles = stack.enter_context(Installation(plan, folder / "roles"))
+        roles = stack.enter_context(
+            Installation(
+                plan,
+                folder / "roles",
+                roles_of=lambda context: _with_more_workers(context, backend_workers - 1),
+            )
+        )
         Ledger(folder / "ledger.sqlite")
         yield System(
             place,
@@ -151,6 +166,23 @@ def _plan(place: Place, folder: Path, fleet: bool) -> Plan:
             "KICI_LOG_LEVEL": "WARNING",
         },
     )
+
+
+def _with_more_workers(context: RoleContext, more: int) -> list[Child]:
+    return [
+        *role_children(context),
+        *(
+            by_ready_file(
+                context,
+                f"{KIND}-{number}",
+                programs.worker_program(KIND, context.machine_id),
+                extra=programs.worker_environment(KIND),
+                tier=WORKER_TIER,
+                stop=WORKER_STOP,
+            )
+            for number in range(more)
+        ),
+    ]
 
 
 @contextmanager
