@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import structlog
 from celery import Celery
@@ -24,11 +25,12 @@ from kici_scaler.service.bookkeeper import Bookkeeper
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import DatabaseUnreachable, make_engine
 from tasks.own_queues import OwnQueues
-from workers.bare_metal import open_remote
-from workers.event.host import EventHost
-from workers.event.router import celery_publisher
-from workers.fleet.ports import FleetPorts
-from workers.host.host import BackendHost, HostOptions
+
+# Loaded where they are used: a control worker, beat and Flower never touch a machine.
+if TYPE_CHECKING:
+    from workers.event.host import EventHost
+    from workers.fleet.ports import FleetPorts
+    from workers.host.host import BackendHost
 
 STAND_IN_VARIABLE = "KICI_WORKER_STAND_IN"
 SERVES_VARIABLE = "KICI_WORKER_SCALERS"
@@ -114,6 +116,8 @@ def host() -> BackendHost | EventHost:
     stand_in = os.environ.get(STAND_IN_VARIABLE)
     if backend_type is BackendType.EVENT and stand_in is None:
         return _event_host()
+    from workers.host.host import BackendHost, HostOptions
+
     serves = os.environ.get(SERVES_VARIABLE)
     has_fleet = backend_type is BackendType.BARE_METAL and stand_in is None
     return BackendHost(
@@ -131,10 +135,18 @@ def host() -> BackendHost | EventHost:
 def _fleet() -> FleetPorts | None:
     """How machines are reached; none where this is no Celery worker that could be told of them."""
     name = _name_of_worker()
-    return None if name is None else FleetPorts(open_remote, OwnQueues(sending_app(), name))
+    if name is None:
+        return None
+    from workers.bare_metal import open_remote
+    from workers.fleet.ports import FleetPorts
+
+    return FleetPorts(open_remote, OwnQueues(sending_app(), name))
 
 
 def _event_host() -> EventHost:
+    from workers.event.host import EventHost
+    from workers.event.router import celery_publisher
+
     its = settings()
     return EventHost(runtime(), its, celery_publisher(sending_app(), its.router_queue))
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
+from kici_scaler.domain.judgement import (
+    Condemn,
+    Due,
+    Judgement,
+    Look,
+    Verdict,
+    brake,
+    forgiving,
+    judge,
+)
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
 
@@ -214,3 +223,15 @@ def test_many_absent_at_once_point_at_the_observer(
 ) -> None:
     windows = Windows(brake_share=0.5, brake_minimum=10)
     assert brake(registered, absent, windows) is is_braked
+
+
+@pytest.mark.parametrize(
+    ("agents", "grace"), [(1, FLAP), (2_400, FLAP), (10_000, 500.0), (1_000_000, STRANDED)]
+)
+def test_the_flap_grace_grows_with_those_who_have_to_come_back(agents: int, grace: float) -> None:
+    assert forgiving(WINDOWS, agents) == replace(WINDOWS, flap_grace_seconds=grace)
+
+
+def test_a_flap_grace_that_is_long_already_stays() -> None:
+    patient = replace(WINDOWS, flap_grace_seconds=3_600.0)
+    assert forgiving(patient, 1_000_000) == patient
