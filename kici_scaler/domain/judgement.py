@@ -6,11 +6,16 @@ whoever could not observe does not judge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
+
+RETURNS_PER_SECOND: Final = 20.0
+"""Agents that gateways take in again at least, all together; half of what one was seen to do on a
+busy machine of two cores (`python -m bench agents`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,15 @@ def judge(due: Due, windows: Windows, *, observing: bool, in_grace: bool = False
             return Look.DESTROY if due.machine_reachable else Look.NOBODY
         case SpawnState.QUARANTINED:
             return Look.DESTROY if due.machine_reachable else Look.NOBODY
+
+
+def forgiving(windows: Windows, agents: int) -> Windows:
+    """Windows that leave all agents of a cluster the time to come back from a dead gateway.
+
+    They queue at the gateways that are left: the last of many is not to blame for its place.
+    """
+    queueing = min(windows.stranded_timeout_seconds, agents / RETURNS_PER_SECOND)
+    return replace(windows, flap_grace_seconds=max(windows.flap_grace_seconds, queueing))
 
 
 def brake(registered: int, absent: int, windows: Windows) -> bool:

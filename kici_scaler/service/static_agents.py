@@ -20,7 +20,7 @@ from kici_scaler.domain.judgement import brake
 from kici_scaler.domain.request import RequestState, told_end
 from kici_scaler.domain.static_agents import GROUP, Judgement, StaticDue, Verdict, judge_static
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import ending
+from kici_scaler.service import ending, patience
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     agents,
@@ -136,8 +136,9 @@ def look_after(
     due = static_jobs.pick_due(connection, most=most, first_pause=windows.hint_after_seconds)
     if not due:
         return LookedAfter()
+    patient = patience.windows_for(connection, due, windows)
     judged = [
-        (each, judge_static(each, windows, observing=seen.watching, in_grace=seen.in_grace))
+        (each, judge_static(each, patient, observing=seen.watching, in_grace=seen.in_grace))
         for each in due
     ]
     judged = _brake(connection, judged, windows)

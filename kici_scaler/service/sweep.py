@@ -19,7 +19,7 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.judgement import Condemn, Due, Judgement, Look, Verdict, brake, judge
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import deliver, ending, failover, static_agents, watch
+from kici_scaler.service import deliver, ending, failover, patience, static_agents, watch
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
@@ -77,8 +77,9 @@ def sweep(runtime: Runtime) -> Swept:
         reached("sweep.picked")
         owed = deliver.look_for_due(connection, windows, most=BATCH)
         waiting = requests.any_waiting(connection)
+        patient = patience.windows_for(connection, (row.due for row in rows), windows)
         verdicts = [
-            (row, judge(row.due, windows, observing=seen.watching, in_grace=seen.in_grace))
+            (row, judge(row.due, patient, observing=seen.watching, in_grace=seen.in_grace))
             for row in rows
         ]
         verdicts = _brake(connection, verdicts, windows)

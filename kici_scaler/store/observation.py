@@ -135,3 +135,8 @@ def attendance(connection: Connection, scalers: list[str]) -> dict[str, Attendan
         {"scalers": scalers},
     )
     return {row.scaler: Attendance(row.registered, row.absent) for row in rows}
+
+
+def registered(connection: Connection) -> int:
+    """How many agents there are that ever connected and are not over, of scalers or not."""
+    return int(connection.execute(sql("SELECT count(*) FROM agents")).scalar_one())

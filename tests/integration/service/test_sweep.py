@@ -168,6 +168,22 @@ def test_a_dead_gateway_shortens_the_wait_for_its_agents(
     assert rows.get("agents", agent)["unseen_since"] is not None
 
 
+@pytest.mark.parametrize(("absent", "ends"), [(490.0, False), (510.0, True)])
+def test_where_many_come_back_from_a_dead_gateway_each_has_the_time_that_all_of_them_take(
+    its: Runtime, rows: Rows, absent: float, ends: bool
+) -> None:
+    rows.gateway("gw-2")
+    agent, _ = rows.busy(due=-1)
+    rows.agent(agent, gateway="gw-2")
+    rows.execute(
+        "INSERT INTO agents (agent_id, labels, gate, gateway, connection_number)"
+        " SELECT 'back-' || n, '{}', '{}', 'gw-1', 2 FROM generate_series(1, 9999) AS n"
+    )
+    rows.shift("gateways", "gw-2", last_heartbeat=-absent)
+    assert _sweep(its, rows).ended == int(ends)
+    assert rows.get("agents", agent)["unseen_since"] is not None
+
+
 def test_without_a_gateway_that_could_have_seen_agents_nobody_is_condemned(
     its: Runtime, rows: Rows
 ) -> None:
