@@ -77,12 +77,7 @@ def sweep(runtime: Runtime) -> Swept:
         reached("sweep.picked")
         owed = deliver.look_for_due(connection, windows, most=BATCH)
         waiting = requests.any_waiting(connection)
-        patient = patience.windows_for(connection, (row.due for row in rows), windows)
-        verdicts = [
-            (row, judge(row.due, patient, observing=seen.watching, in_grace=seen.in_grace))
-            for row in rows
-        ]
-        verdicts = _brake(connection, verdicts, windows)
+        verdicts = _judged(connection, rows, windows, seen)
         effects, quarantined = _carry_out(connection, verdicts, windows)
         static = static_agents.look_after(connection, windows, seen, most=BATCH)
         effects += static.effects
@@ -107,6 +102,17 @@ def sweep(runtime: Runtime) -> Swept:
         runtime.hints.fill()
     ended = sum(len(each.ended) for each in effects)
     return Swept(len(rows) + static.looked_at, ended, quarantined)
+
+
+def _judged(
+    connection: Connection, rows: list[DueRow], windows: Windows, seen: Observation
+) -> list[tuple[DueRow, Judgement]]:
+    patient = patience.windows_for(connection, (row.due for row in rows), windows)
+    verdicts = [
+        (row, judge(row.due, patient, observing=seen.watching, in_grace=seen.in_grace))
+        for row in rows
+    ]
+    return _brake(connection, verdicts, windows)
 
 
 def _pick(connection: Connection, windows: Windows) -> list[DueRow]:
