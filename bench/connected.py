@@ -176,25 +176,29 @@ def keep(scale: Scale) -> Kept:
 def _members(place: Place, count: int) -> Sequence[Member]:
     """Have a warm pool reserved, and take what was reserved as its backend worker would."""
     runtime = Runtime(place.engine, "bench")
-    with tempfile.TemporaryDirectory(prefix="kici-bench-") as folder:
-        file = Path(folder) / "scalers.yaml"
-        file.write_text(yaml.safe_dump(_document(count)))
-        reload.apply(runtime, Candidate.of(load(file), "bench"), author="bench")
     with transaction(place.engine) as connection:
         # All are made before the first one connects, which nobody does.
         settings.put(connection, "boot_floor_seconds", 3_600, changed_by="bench")
     orders: list[start.StartOrder] = []
     while len(orders) < count:
+        _resize(runtime, min(len(orders) + TAKEN_AT_ONCE, count))
+        fill.fill(runtime)
         taken, _ = start.take(
-            runtime, backend_type=KIND, machine_id=MACHINE, most=min(TAKEN_AT_ONCE, count)
+            runtime, backend_type=KIND, machine_id=MACHINE, most=count - len(orders)
         )
         for order in taken:
             start.record_created(runtime, order, {"pid": "1"}, ())
         orders += taken
-        if not taken:
-            fill.fill(runtime)
     place.vacuum()
     return [Member(each.row.agent_id, each.row.agent_labels, each.agent_token) for each in orders]
+
+
+def _resize(runtime: Runtime, size: int) -> None:
+    """Have the pool be so large; in steps, as a pass makes all that is missing at once."""
+    with tempfile.TemporaryDirectory(prefix="kici-bench-") as folder:
+        file = Path(folder) / "scalers.yaml"
+        file.write_text(yaml.safe_dump(_document(size)))
+        reload.apply(runtime, Candidate.of(load(file), "bench"), author="bench")
 
 
 def _document(size: int) -> dict[str, object]:

@@ -12,7 +12,8 @@ from sqlalchemy import text
 from bench.place import Place
 
 _WRITES = """
-    SELECT relname, n_tup_ins + n_tup_upd + n_tup_del FROM pg_stat_user_tables
+    SELECT relname, n_tup_ins + n_tup_upd + n_tup_del AS written
+    FROM pg_stat_user_tables
 """
 TICK_SECONDS = 0.01
 """What the kernel counts processor time in; none seen is less than one."""
@@ -60,7 +61,7 @@ class Written:
     def of(cls, place: Place) -> Written:
         """So far. Sessions tell their rows some seconds late, transactions count at once."""
         with place.engine.connect() as connection:
-            rows: dict[str, int] = dict(connection.execute(text(_WRITES)).tuples().all())
+            rows = {row.relname: int(row.written) for row in connection.execute(text(_WRITES))}
         return cls(rows, place.count(_TRANSACTIONS))
 
     def since(self, before: Written) -> Written:
