@@ -16,6 +16,10 @@ from kici_scaler.domain.usage import Rooms
 from kici_scaler.domain.warm import Member, Muster, Pool, PoolKey, Roster
 from kici_scaler.domain.warm_yield import Yielded
 
+MOST_FILLS = 500
+"""Agents that one plan starts: what reserves them is one statement, and the section is held
+meanwhile."""
+
 
 class Cause(StrEnum):
     """Why an agent that never had a job is ended."""
@@ -75,6 +79,8 @@ class Plan:
     ends: Sequence[End]
     fills: Sequence[Fill]
     standings: Sequence[Standing]
+    leaves_more: bool = False
+    """More could be started now than one plan starts; another plan may follow at once."""
 
 
 def plan(found: Muster, deciding: Deciding, yielded: Iterable[Yielded] = ()) -> Plan:
@@ -94,7 +100,12 @@ def plan(found: Muster, deciding: Deciding, yielded: Iterable[Yielded] = ()) -> 
         outdated = filling.replaceable(roster, ends)
         if outdated is not None:
             ends[outdated.agent_id] = End(outdated, Cause.OUTDATED)
-    return Plan(tuple(ends.values()), fills, [filling.standing(each) for each in found.rosters])
+    return Plan(
+        tuple(ends.values()),
+        fills,
+        [filling.standing(each) for each in found.rosters],
+        leaves_more=filling.is_cut,
+    )
 
 
 def trim(found: Muster, shrunk: Collection[PoolKey]) -> list[End]:
@@ -155,6 +166,7 @@ class _Filling:
         self._unmet = deciding.unmet()
         self._rooms: dict[PoolKey, Rooms] = {}
         self._filled: set[PoolKey] = set()
+        self.is_cut = False
         self.short = {each.pool.key: each.deficit for each in rosters}
         self.why: dict[PoolKey, str] = {}
         for roster in rosters:
@@ -166,8 +178,12 @@ class _Filling:
         fills: list[Fill] = []
         wanting = [each.pool for each in self._rosters if each.pool.key in self._rooms]
         while wanting := [pool for pool in wanting if self.short[pool.key] > 0]:
-            fills += [fill for pool in wanting if (fill := self._one(pool)) is not None]
+            left = MOST_FILLS - len(fills)
+            fills += [fill for pool in wanting[:left] if (fill := self._one(pool)) is not None]
             wanting = [pool for pool in wanting if pool.key not in self.why]
+            if len(fills) == MOST_FILLS:
+                self.is_cut = any(self.short[pool.key] > 0 for pool in wanting)
+                break
         return fills
 
     def replaceable(self, roster: Roster, ended: Collection[str]) -> Member | None:

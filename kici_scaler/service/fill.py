@@ -46,6 +46,8 @@ class Filled:
     spawned: int = 0
     short: int = 0
     """Agents that are still missing somewhere."""
+    leaves_more: bool = False
+    """More are missing than one pass starts."""
 
     @property
     def ended(self) -> int:
@@ -69,6 +71,8 @@ def fill(runtime: Runtime) -> Filled:
     if done.started:
         runtime.hints.step(Step.START, done.started)
     announce(runtime, done.effects)
+    if done.leaves_more:
+        runtime.hints.fill()
     return done
 
 
@@ -118,6 +122,7 @@ def _in_section(connection: Connection, owner: str) -> Filled:
         effects=tuple(effects),
         spawned=len(made.fills),
         short=sum(each.short for each in made.standings),
+        leaves_more=made.leaves_more,
     )
 
 

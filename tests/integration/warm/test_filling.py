@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog.testing
 
+from kici_scaler.domain import warm_plan
 from kici_scaler.domain.request import Result
 from kici_scaler.service import admit, operations, start, sweep, warm_status
+from kici_scaler.service.ports import NoHints
 from kici_scaler.store import agents, scaler_states
 from kici_scaler.store.scaler_states import ScalerStanding
 from tests.integration.warm.site import GATEWAY, Site, label_set, scaler
@@ -31,6 +34,26 @@ def test_the_first_pass_reserves_what_is_missing_and_the_next_nothing(site: Site
     rows = site.rows.all("SELECT warm, job_id, label_set_digest FROM spawns")
     assert {(row.warm, row.job_id) for row in rows} == {(True, None)}
     assert len({row.label_set_digest for row in rows}) == 2
+
+
+def test_a_large_pool_is_filled_in_passes_that_call_for_each_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noted(NoHints):
+        fills = 0
+
+        def fill(self, *, soon: bool = False) -> None:
+            self.fills += 1
+
+    monkeypatch.setattr(warm_plan, "MOST_FILLS", 5)
+    hints = Noted()
+    site.runtime = replace(site.runtime, hints=hints)
+    site.configure(scaler("a", *TWO, size=6))
+    hints.fills = 0
+
+    assert [site.fill().spawned for _ in range(4)] == [5, 5, 2, 0]
+    assert hints.fills == 2
+    assert {pool.short for pool in warm_status.read(site.runtime).pools} == {0}
 
 
 @pytest.mark.parametrize(
