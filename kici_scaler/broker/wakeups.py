@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 _SILENCE_SECONDS: Final = 5.0
 """After this long without a message the connection is checked."""
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+_OFFER: Final = "\n"
+"""What offers begin with and no agent's id does: agents may choose theirs, but printable ones."""
 
 
 def channel_of(incarnation: str) -> str:
@@ -45,11 +47,13 @@ class Wakeup:
         """As it is published; without a job the bare id, which every version understands."""
         if self.job_id is None:
             return self.agent_id
-        return json.dumps([self.agent_id, self.job_id, self.run_id])
+        return _OFFER + json.dumps([self.agent_id, self.job_id, self.run_id])
 
     @classmethod
     def decoded(cls, text: str) -> Wakeup:
         """From what was published; what is no offer is taken for an agent's id."""
+        if not text.startswith(_OFFER):
+            return cls(text)
         try:
             agent_id, job_id, run_id = json.loads(text)
         except (ValueError, TypeError):

@@ -95,6 +95,13 @@ def test_wake_ups_reach_their_own_gateway_only(redis_url: str) -> None:
     assert asyncio.run(asyncio.wait_for(work(), 20)) == [None, first, second]
 
 
+@pytest.mark.parametrize("agent_id", ['["other","job","run"]', '"abc"', '{"a":1,"b":2,"c":3}', "7"])
+def test_an_agent_that_chose_its_own_name_is_woken_by_it(agent_id: str) -> None:
+    """No wake-up of one agent is ever an offer to another."""
+    for wakeup in (Wakeup(agent_id), Wakeup(agent_id, "job\n", "")):
+        assert Wakeup.decoded(wakeup.encoded()) == wakeup
+
+
 def test_a_listener_returns_with_redis_and_says_that_it_was_away(redis_url: str) -> None:
     url = make_url(redis_url)
     assert url.host is not None
