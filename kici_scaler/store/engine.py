@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kici_scaler.errors import KiciError, Unavailable
@@ -102,7 +102,8 @@ def transaction(engine: Engine) -> Iterator[Connection]:
     """
     try:
         connection = engine.connect()
-    except (OperationalError, PoolTimeout) as error:
+    # The pool calls it invalid when one session after the other was ended before it was used.
+    except (OperationalError, InvalidRequestError, PoolTimeout) as error:
         raise DatabaseUnreachable(error) from error
     with connection:
         begun = connection.begin()

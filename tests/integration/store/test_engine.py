@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -142,6 +143,21 @@ def test_the_next_transaction_finds_a_good_connection_again(
     with transaction(far) as connection:
         _write(connection)
     assert _is_written(rows)
+
+
+def test_a_server_that_ends_each_session_at_once_is_unreachable(
+    house_url: str, engine: Engine, rows: Rows
+) -> None:
+    doomed = make_engine(house_url, application="doomed")
+
+    def end(connection: Any, _: object) -> None:
+        pid = connection.info.backend_pid
+        rows.call(_ask_nothing(f"SELECT pg_terminate_backend({pid}, 5000)"))
+
+    event.listen(doomed, "connect", end)
+    with pytest.raises(DatabaseUnreachable):
+        _in(doomed, _ask("SELECT 1"))
+    doomed.dispose()
 
 
 def test_a_session_the_server_has_something_to_tell_is_kept(engine: Engine, rows: Rows) -> None:
