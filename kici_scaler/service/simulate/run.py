@@ -193,6 +193,8 @@ class _Simulation:
             )  # fmt: skip
         for end in made.ends:
             self._end(self._agents.live[end.member.agent_id])
+        if made.leaves_more:
+            self._at(self._now, self._stir)
 
     def _reserve(
         self,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kici_scaler.domain import warm_plan
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.scalers import Amount, Cap, Cluster, Resources
 from kici_scaler.scalers_file import load
@@ -117,6 +118,17 @@ def test_the_spawn_throttle_holds_starts_back(cluster: Cluster) -> None:
     )
     _, figures = _told(bare, [job(n, 50.0, seconds=60.0) for n in range(4)])
     assert (figures.waits.p50, figures.waits.most) == (5.0, 7.0)
+
+
+def test_a_pool_larger_than_one_pass_fills_is_filled_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_plan, "MOST_FILLS", 1)
+    wide = replace(
+        cluster, scalers=tuple(replace(each, max_concurrent_spawns=9) for each in cluster.scalers)
+    )
+    _, figures = _told(wide, [job(n, 100.0) for n in range(2)])
+    assert figures.waits.most == 0.0
 
 
 def test_the_more_urgent_is_served_first(cluster: Cluster) -> None:
