@@ -190,14 +190,15 @@ class _Filling:
         """The agent of an old label set that goes next; only one is ever on its way.
 
         It waits until everyone else of the pool is there, and until the new one is sure to
-        find room in its place, so that the pool never has less than it must.
+        find room in its place (not while other pools want more than this plan starts), so that
+        the pool never has less than it must.
         """
         pool, outdated = roster.pool, roster.outdated
         moving = (roster.in_flight, roster.ending, roster.absent, roster.leaving)
         rooms = self._rooms.get(pool.key)
         if not outdated or rooms is None or any(moving) or pool.key in self._filled:
             return None
-        if any(each.agent_id in ended for each in roster.ready):
+        if self.is_cut or any(each.agent_id in ended for each in roster.ready):
             return None
         return outdated[0] if self._fits_instead(rooms, pool, outdated[0]) else None
 

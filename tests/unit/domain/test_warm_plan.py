@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kici_scaler.domain import warm_plan
 from kici_scaler.domain.admission import Deciding, Situation
 from kici_scaler.domain.labels import normalise
 from kici_scaler.domain.limits import Held
@@ -243,6 +244,17 @@ def test_one_outdated_agent_goes_when_nobody_else_is_on_the_way(state: SpawnStat
     old = [_member(f"old-{n}", POOL, age=n, digest=OLD) for n in range(2)]
     assert _ends(_one(3, *old, _member("new", POOL))) == {"old-1": Cause.OUTDATED}
     assert _ends(_one(3, *old, _member("new", POOL, state))) == {}
+
+
+def test_nobody_is_replaced_while_more_is_to_be_started_than_one_plan_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The room that it leaves would go to others, and its pool would have less than before."""
+    changed, empty = (_pool(scalers[0], each, 1) for each in scalers[0].label_sets)
+    world = World(BOTH, [changed, empty], [_member("old", changed, digest=OLD)])
+    assert _ends(world) == {"old": Cause.OUTDATED}
+    monkeypatch.setattr(warm_plan, "MOST_FILLS", 1)
+    assert _ends(replace(world, pools=[changed, replace(empty, target=2)])) == {}
 
 
 def test_a_changed_label_set_keeps_its_agents_by_its_place() -> None:
