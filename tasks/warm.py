@@ -19,5 +19,6 @@ def warm_fill() -> dict[str, object]:
     try:
         done = fill.fill(runtime())
     except Contended:
+        runtime().hints.fill(soon=True)
         return {"outcome": "contended"}
     return {"spawned": done.spawned, "ended": done.ended, "short": done.short}

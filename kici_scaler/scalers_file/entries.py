@@ -14,6 +14,7 @@ from kici_scaler.scalers_file.fields import (
     Cron,
     HostAccessEntry,
     Label,
+    LabelSetLabels,
     Name,
     Seconds,
     Text,
@@ -119,7 +120,7 @@ class TlsEntry(Strict):
 class LabelSetEntry(Strict):
     """Labels an agent offers, and what to start for them."""
 
-    labels: list[Label] = Field(min_length=1)
+    labels: LabelSetLabels
     """What the agent offers; a job is served when it asks for a subset. Stored lower-case."""
     image: Text | None = None
     """Container image of the agent."""

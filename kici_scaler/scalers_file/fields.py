@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from kici_scaler.domain.labels import RESERVED_PREFIX, canonical, is_reserved, label_problem
@@ -38,6 +38,8 @@ BUILTIN_AGENT = "builtin:agent"
 
 _ANY_MOMENT = datetime(2024, 1, 1)
 _LONGEST_HINTED = 12
+MOST_LABEL_SET_BYTES = 2_000
+"""An entry of an index of Postgres may take 2,704, and holds the scaler's name too."""
 _LABEL_HINT = "Quote numbers and words like true: '22'."
 
 
@@ -59,6 +61,18 @@ def read_label(value: object) -> str:
             "Leave it out, or choose another name.",
         )
     return canonical(value)
+
+
+def check_label_set(labels: list[str]) -> list[str]:
+    """Labels that together are short enough to be a key of the database's."""
+    size = sum(len(label.encode()) + 1 for label in labels)
+    if size > MOST_LABEL_SET_BYTES:
+        raise refusal(
+            f"the labels take {size:,} bytes together; a label set may take"
+            f" {MOST_LABEL_SET_BYTES:,}",
+            "Offer fewer or shorter labels.",
+        )
+    return labels
 
 
 def read_memory(value: object) -> str:
@@ -215,6 +229,7 @@ Version = Annotated[int, BeforeValidator(_read_version), WithJsonSchema({"const"
 Label = Annotated[
     str, BeforeValidator(read_label), WithJsonSchema({"type": "string", "minLength": 1})
 ]
+LabelSetLabels = Annotated[list[Label], Field(min_length=1), AfterValidator(check_label_set)]
 Name = Annotated[
     str, BeforeValidator(read_name), WithJsonSchema({"type": "string", "minLength": 1})
 ]

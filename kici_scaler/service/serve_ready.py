@@ -25,7 +25,7 @@ from kici_scaler.service import admit, revisions, warm_pools, warm_serving
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store import settings, static_agents, warm
+from kici_scaler.store import section, settings, static_agents, warm
 from kici_scaler.store import waiting as waiting_rows
 from kici_scaler.store.engine import CommitUnknown, transaction
 from kici_scaler.store.requests import NewRequest
@@ -51,6 +51,7 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
         return None
     try:
         with transaction(runtime.engine) as connection:
+            section.bound_waits(connection, admit.PASS_SECONDS)
             bound = _serve(connection, rows)
     except (_NotAll, CommitUnknown):
         return None

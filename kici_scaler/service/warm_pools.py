@@ -129,7 +129,8 @@ def oldest(
 ) -> list[Ready]:
     """The agents that wait longest for a job of this route."""
     kinds = _Kinds(revision, situation)
-    rows = warm.oldest(connection, route.scaler.name, route.label_set.labels, most=most)
+    label_set = route.label_set
+    rows = warm.oldest(connection, route.scaler.name, label_set.index, label_set.labels, most=most)
     return [Ready(kinds.of(row), row.agents) for row in rows]
 
 

@@ -67,7 +67,8 @@ _OLDEST = sql(f"""
     FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
     JOIN gateways g ON g.incarnation = a.gateway
     WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
-      AND s.scaler = :scaler AND s.label_set = CAST(:label_set AS text[])
+      AND s.scaler = :scaler AND s.label_set_index = :index
+      AND s.label_set = CAST(:label_set AS text[])
       AND NOT EXISTS (SELECT FROM machines m WHERE m.machine_id = s.machine_id
                       AND m.backend_type = s.backend_type AND m.state = 'draining')
     ORDER BY s.idle_at, s.agent_id LIMIT :most
@@ -75,15 +76,16 @@ _OLDEST = sql(f"""
 
 
 def oldest(
-    connection: Connection, scaler: str, label_set: Sequence[str], *, most: int
+    connection: Connection, scaler: str, index: int, label_set: Sequence[str], *, most: int
 ) -> list[ReadyRow]:
     """The agents of one pool that could be given a job now, the oldest first, each for itself.
 
-    Its cost grows with what is asked for, not with the pool.
+    Args:
+        index: the place of the label set in its scaler; by it they are found, at a cost that
+            grows with what is asked for and not with the pool.
     """
-    rows = connection.execute(
-        _OLDEST, {"scaler": scaler, "label_set": list(label_set), "most": most}
-    )
+    values = {"scaler": scaler, "index": index, "label_set": list(label_set), "most": most}
+    rows = connection.execute(_OLDEST, values)
     return [_ready_row(row, ((row.idle_at, row.agent_id),)) for row in rows]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from string import ascii_lowercase
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -126,3 +128,11 @@ def test_jobs_that_come_at_once_get_an_agent_each_in_many_rounds(site: Site) -> 
         for job in jobs:
             requests.cancel(site.runtime, job)
         site.settle()
+
+
+def test_labels_may_be_many_and_long(site: Site) -> None:
+    noise = random.Random(7)
+    labels = ["".join(noise.choices(ascii_lowercase, k=60)) for _ in range(32)]
+    site.configure(scaler("a", label_set(*labels), size=1))
+    site.settle()
+    assert site.request(*labels[:3]).result is Result.READY

@@ -282,6 +282,7 @@ def test_only_four_types_are_known(tmp_path: Path, type: object) -> None:
         ("firecracker", {"overlayDriveSizeMib": 0}, "overlayDriveSizeMib"),
         ("firecracker", {"vcpuCount": 1.5}, "vcpuCount"),
         ("event", {"labels": [True]}, "labels[0]"),
+        ("event", {"labels": [f"{number:0100}" for number in range(20)]}, "labels"),
     ],
 )
 def test_mistakes_of_a_label_set_are_found(

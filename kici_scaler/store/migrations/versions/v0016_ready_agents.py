@@ -10,7 +10,7 @@ branch_labels = None
 depends_on = None
 
 UP = """
-CREATE INDEX spawns_ready ON spawns (scaler, label_set, idle_at, agent_id)
+CREATE INDEX spawns_ready ON spawns (scaler, label_set_index, idle_at, agent_id)
     WHERE warm AND job_id IS NULL AND state = 'idle';
 """
 
