@@ -153,7 +153,7 @@ class Errands:
 
     def _cancel(self, session: Session, errand: Errand) -> None:
         job_id, reason = errand.job_id, errand.cancel_reason
-        if job_id is None or reason is None:
+        if job_id is None or reason is None or job_id == session.done_job:
             return
         if session.cancelled:
             if errand.overdue:

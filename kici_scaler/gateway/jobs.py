@@ -129,6 +129,7 @@ class JobDesk:
                 CloseCode.PROTOCOL_VIOLATION, f"there is no job {job_id[:200]}"
             )
             return
+        session.done_job = job_id
         if session.single_use:
             session.over_at = asyncio.get_running_loop().time()
         else:

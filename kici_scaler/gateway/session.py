@@ -37,6 +37,7 @@ class Session:
         "agent_id",
         "cancelled",
         "connection",
+        "done_job",
         "finishing",
         "gone",
         "link",
@@ -75,6 +76,8 @@ class Session:
         """Its result is on its way into the database, or there."""
         self.over_at = 0.0
         """When its result was acknowledged; 0 for not yet."""
+        self.done_job: str | None = None
+        """Its last job, whose end it reported."""
         self.single_use = True
         """Made by a scaler: its one job is its last."""
         self.superseded = False

@@ -91,6 +91,7 @@ def test_a_request_whose_commit_was_answered_too_late_is_read_back(
 def test_a_request_whose_commit_never_came_was_not_stored_and_may_be_repeated(
     far: Runtime, proxy: TcpProxy, rows: Rows, one_place: History
 ) -> None:
+    admit.run_pass(far)
     proxy.requests = CutRequest(COMMIT)
     with pytest.raises(CommitUnknown):
         _submit(far, "job")
