@@ -177,3 +177,22 @@ def test_what_was_done_is_written_down(site: Site) -> None:
     assert before["detail"]["reason"] == "a look"
     assert latest["actor"].startswith("key ")
     assert "reason: a look" in site.ask("audit", "--limit", "2").stdout
+
+
+def test_what_ran_lately_can_be_tried_on_another_file(site: Site, tmp_path: Path) -> None:
+    jobs = [f"lately-{number}" for number in range(3)]
+    for job in jobs:
+        site.submit(job, "true")
+    assert all(site.result(job).succeeded for job in jobs)
+    smaller = tmp_path / "smaller.yaml"
+    _edit(smaller, maxAgents=1)
+
+    done = site.ask(
+        "simulate", "--config", str(DEMO), "--compare", str(smaller), "--from-history", "--json"
+    )
+
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures[str(DEMO)]["served"] >= len(jobs)
+    assert figures[str(DEMO)]["unserved"] == {}
+    assert figures[str(smaller)]["peakAgents"] == 1
