@@ -195,6 +195,7 @@ def test_an_answer_that_comes_too_late_counts_as_none(
     assert agent_id not in stage.machines.running()
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_away_for_a_while_is_asked_until_it_is_back(
     stage: EventStage, client: DispatcherClient
 ) -> None:
@@ -332,7 +333,13 @@ def test_a_job_outlives_the_gateway_that_adopted_its_agent(
 
 @pytest.mark.parametrize(
     "step",
-    ["deliver.taken", pytest.param("deliver.acted", marks=pytest.mark.long), "deliver.applied"],
+    [
+        "deliver.taken",
+        *(
+            pytest.param(step, marks=pytest.mark.long)
+            for step in ("deliver.acted", "deliver.applied")
+        ),
+    ],
 )
 def test_a_worker_killed_while_it_delivers_is_replaced_by_another(
     stage: EventStage, client: DispatcherClient, step: str

@@ -36,10 +36,9 @@ def _long_jobs(count: int, seconds: float) -> list[Job]:
     return [Job(f"long-{number}", seconds) for number in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("count", "seconds"), [(6, 12.0), pytest.param(50, 110.0, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("count", "seconds"), [(6, 12.0), (50, 110.0)])
 def test_a_database_outage_condemns_no_busy_agent_and_loses_no_result(
     tmp_path: Path, count: int, seconds: float
 ) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.connected import Scale, measured
 
 AGENTS = 20
 SMALL = Scale(agents=AGENTS, quiet_seconds=1.0, settle_seconds=0.0, at_once=5)
 
 
+@pytest.mark.long
 def test_agents_connect_stay_and_return_once_after_a_kill_of_their_gateway() -> None:
     found = {each.name: each for each in measured(SMALL)}
     memory = found["connected agents, memory"]
