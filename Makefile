@@ -15,9 +15,11 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 INSTALLED := $(VENV)/.installed
 
-# Test workers: as many as cores, but each keeps servers of its own, so not without bound.
-WORKERS ?= auto
-PARALLEL := --numprocesses $(WORKERS) --maxprocesses 8 --dist loadscope
+# Test workers: one more than cores, as many tests wait for something most of the time. Each keeps
+# servers of its own, so not without bound.
+CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(shell expr $(CORES) + 1)
+PARALLEL := --numprocesses $(WORKERS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 PYTEST := $(PY) -m pytest $(if $(JUNIT),--junitxml=$(JUNIT)) $(ARGS)
 
 # Files outside of tests/faults that have long forms too.
