@@ -17,29 +17,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
+from bench import warm_pool
 from bench.apart import Apart
 from bench.bare_server import BareServer
 from bench.crowd import Agents, Connections, Member
 from bench.keeping import Memory, Quiet, processor_while, quiet
 from bench.mass_return import Return, kill_and_return, wait_until
 from bench.measure import Distribution, Unit
-from bench.place import KIND, MACHINE, MOST, Place, servers
+from bench.place import MOST, Place, servers
 from bench.report import written
 from bench.results import Floor, Measured, Reach, Run, machine
 from kici_scaler.agent.protocol import PATH
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.programs import GATEWAY
-from kici_scaler.scalers_file import load
-from kici_scaler.service import fill, reload, start
-from kici_scaler.service.reload import Candidate
-from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import settings
 from kici_scaler.store.engine import transaction
 
-TAKEN_AT_ONCE = 500
 FLOOR = "bare WebSocket server"
 ABOUT_AGENTS = frozenset(
     {"agents", "spawns", "agent_tokens", "scale_requests", "outcomes", "events", "scaler_states",
@@ -174,48 +168,12 @@ def keep(scale: Scale) -> Kept:
 
 
 def _members(place: Place, count: int) -> Sequence[Member]:
-    """Have a warm pool reserved, and take what was reserved as its backend worker would."""
-    runtime = Runtime(place.engine, "bench")
+    """The agents of a pool that is full once they connect."""
     with transaction(place.engine) as connection:
         # All are made before the first one connects, which nobody does.
         settings.put(connection, "boot_floor_seconds", 3_600, changed_by="bench")
-    orders: list[start.StartOrder] = []
-    while len(orders) < count:
-        _resize(runtime, min(len(orders) + TAKEN_AT_ONCE, count))
-        fill.fill(runtime)
-        taken, _ = start.take(
-            runtime, backend_type=KIND, machine_id=MACHINE, most=count - len(orders)
-        )
-        for order in taken:
-            start.record_created(runtime, order, {"pid": "1"}, ())
-        orders += taken
-    place.vacuum()
+    orders = warm_pool.started(place, count)
     return [Member(each.row.agent_id, each.row.agent_labels, each.agent_token) for each in orders]
-
-
-def _resize(runtime: Runtime, size: int) -> None:
-    """Have the pool be so large; in steps, as a pass makes all that is missing at once."""
-    with tempfile.TemporaryDirectory(prefix="kici-bench-") as folder:
-        file = Path(folder) / "scalers.yaml"
-        file.write_text(yaml.safe_dump(_document(size)))
-        reload.apply(runtime, Candidate.of(load(file), "bench"), author="bench")
-
-
-def _document(size: int) -> dict[str, object]:
-    label_set = {
-        "labels": ["linux", "pool-0"],
-        "binaryPath": "builtin:agent",
-        "resources": {"cpus": 1, "memory": "256m"},
-    }
-    scaler = {
-        "name": "pool-0",
-        "type": KIND,
-        "maxAgents": MOST,
-        "maxConcurrentSpawns": MOST,
-        "warmPool": {"enabled": True, "size": size},
-        "labelSets": [label_set],
-    }
-    return {"version": 1, "globalMaxAgents": MOST, "scalers": [scaler]}
 
 
 def _all_stand(place: Place, count: int) -> None:

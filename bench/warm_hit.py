@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import redis
-import yaml
 from celery import Celery
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from bench import floors
+from bench import floors, warm_pool
 from bench.empty_tasks import empty_tasks
 from bench.measure import Distribution, Unit, timed_alone
-from bench.place import KIND, MACHINE, MOST, Place, servers
+from bench.place import Place, servers
 from bench.report import written
 from bench.results import Floor, Measured, Reach, Run, machine
 from config.celery_settings import INTAKE
@@ -55,11 +54,7 @@ from kici_scaler.broker.hints import sender
 from kici_scaler.client import JobRequest, Payload, wire
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
-from kici_scaler.scalers_file import load
 from kici_scaler.sealing import ensure_keys
-from kici_scaler.service import fill, reload, start
-from kici_scaler.service.reload import Candidate
-from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
 from kici_scaler.store import spawns
 from kici_scaler.store.engine import transaction
@@ -157,7 +152,7 @@ class Scene:
         job_id = f"hit-{number}"
         key = ensure_keys(self.seal_keys).newest.public
         request = JobRequest(
-            job_id=job_id, run_id="bench", labels=("linux", "pool-0"), payload=Payload(("true",))
+            job_id=job_id, run_id="bench", labels=warm_pool.LABELS, payload=Payload(("true",))
         )
         body = wire.request_body(request, key)
         reached = self.fleet.expect(job_id)
@@ -182,45 +177,8 @@ def _scene() -> Iterator[Scene]:
         profile = stack.enter_context(Installation(plan, folder / "roles")).profile
         address = str(profile.gateway_url).replace("http://", "ws://")
         fleet = stack.enter_context(closing(Fleet(f"{address}/v1/agents")))
-        fleet.connect(_fill(place, folder))
+        fleet.connect(warm_pool.started(place, HITS + WARM_UP))
         yield Scene(place, fleet, sender(place.redis_url, "bench"), profile.seal_keys_path)
-
-
-def _fill(place: Place, folder: Path) -> Sequence[StartOrder]:
-    """Have the pool reserved, and take what was reserved as its backend worker would."""
-    runtime = Runtime(place.engine, "bench")
-    file = folder / "scalers.yaml"
-    file.write_text(yaml.safe_dump(_document(HITS + WARM_UP)))
-    reload.apply(runtime, Candidate.of(load(file), "bench"), author="bench")
-    fill.fill(runtime)
-    orders, _ = start.take(runtime, backend_type=KIND, machine_id=MACHINE, most=MOST)
-    for order in orders:
-        start.record_created(runtime, order, {"pid": "1"}, ())
-    place.vacuum()
-    return orders
-
-
-def _document(size: int) -> dict[str, object]:
-    return {
-        "version": 1,
-        "globalMaxAgents": MOST,
-        "scalers": [
-            {
-                "name": "pool-0",
-                "type": KIND,
-                "maxAgents": MOST,
-                "maxConcurrentSpawns": 1_000,
-                "warmPool": {"enabled": True, "size": size},
-                "labelSets": [
-                    {
-                        "labels": ["linux", "pool-0"],
-                        "binaryPath": "builtin:agent",
-                        "resources": {"cpus": 1, "memory": "256m"},
-                    }
-                ],
-            }
-        ],
-    }
 
 
 def figures() -> Iterator[Measured]:
