@@ -83,6 +83,7 @@ def test_what_may_not_have_arrived_is_said_again_with_the_same_number(
     while len(first.logs()) < 20:
         first.hear()
     first.cut()
+    first.closed()  # What came before the cut was confirmed, heard or not.
     second = gateway.accept()
     second.welcome()
     second.finish()
