@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import resource
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
+
+from kici_scaler.gateway.descriptors import allow_many
 
 ANSWER_SECONDS = 120.0
 """A process whose event loop is busy with thousands of sockets answers when it can."""
@@ -18,13 +19,6 @@ class Program(Protocol):
 
     async def run(self) -> None:
         """Go on until cancelled."""
-
-
-def may_open_many() -> int:
-    """Raise this process's soft limit of open files to the hard one; returns it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 class Apart:
@@ -74,7 +68,7 @@ class Apart:
 def _begin(
     pipe: Connection, program: Callable[..., Program], arguments: tuple[object, ...]
 ) -> None:
-    may_open_many()
+    allow_many()
     asyncio.run(_answer(pipe, program(*arguments)))
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from bench import floors
 from bench.measure import Distribution, Unit, timed
 from bench.results import Course, Measured, Point, Reach
-from bench.system import Body, System, system, wait_until
+from bench.system import Body, System, system
+from bench.waiting import wait_until
 
 BURST = 1_000
 LIVES = 300

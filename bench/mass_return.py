@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from bench import waiting
 from bench.apart import Apart
 from bench.crowd import AWAY, Chronicle
 from bench.keeping import processor_seconds
@@ -16,6 +18,8 @@ from kici_scaler.embedded.programs import GATEWAY
 
 PAUSE_SECONDS = 0.1
 PATIENCE_SECONDS = 900.0
+wait_until = partial(waiting.wait_until, within=PATIENCE_SECONDS, pause=PAUSE_SECONDS)
+"""For thousands of agents, on a machine that is busy with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +95,3 @@ def _told(before: Chronicle, after: Chronicle, killed: float, taken: float) -> R
         endings=endings,
         processor=taken,
     )
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Poll.
-
-    Raises:
-        TimeoutError: it did not come true.
-    """
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"not within {PATIENCE_SECONDS:g} s: {what}")
-        time.sleep(PAUSE_SECONDS)

@@ -6,8 +6,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,30 +18,22 @@ from sqlalchemy import text
 from bench.empty_tasks import ROOT, EmptyTasks, empty_tasks
 from bench.fleet.backend import NAME, SOCKET_VARIABLE, plugin
 from bench.place import KIND, Place, servers
+from bench.waiting import wait_until
 from config.celery_settings import INTAKE
 from kici_scaler.broker import task_names
 from kici_scaler.broker.hints import sender
 from kici_scaler.client import JobRequest, Payload, wire
-from kici_scaler.embedded import programs
 from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.process import Command, Process, StopStep
-from kici_scaler.embedded.roles import (
-    WORKER_STOP,
-    WORKER_TIER,
-    RoleContext,
-    by_ready_file,
-    role_children,
-)
+from kici_scaler.embedded.roles import RoleContext, role_children, worker_child
 from kici_scaler.sealing import ensure_keys
 from kici_scaler.store.engine import transaction
 from workers.null.backend import LEDGER_VARIABLE
 from workers.null.ledger import Ledger
 
 SLOTS = 32
-PAUSE_SECONDS = 0.002
-PATIENCE_SECONDS = 180.0
 _TABLES = "spawns, agents, agent_tokens, outcomes, events, scale_requests"
 
 Body = dict[str, object]
@@ -112,19 +103,6 @@ class System:
             ledger.execute("DELETE FROM history")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Poll as quickly as costs nothing.
-
-    Raises:
-        TimeoutError: it did not come true.
-    """
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"not within {PATIENCE_SECONDS:g} s: {what}")
-        time.sleep(PAUSE_SECONDS)
-
-
 @contextmanager
 def system(*, fleet: bool, backend_workers: int = 1) -> Iterator[System]:
     """Everything, on the null backend; with `fleet`, simulated agents register and work."""
@@ -169,20 +147,8 @@ def _plan(place: Place, folder: Path, fleet: bool) -> Plan:
 
 
 def _with_more_workers(context: RoleContext, more: int) -> list[Child]:
-    return [
-        *role_children(context),
-        *(
-            by_ready_file(
-                context,
-                f"{KIND}-{number}",
-                programs.worker_program(KIND, context.machine_id),
-                extra=programs.worker_environment(KIND),
-                tier=WORKER_TIER,
-                stop=WORKER_STOP,
-            )
-            for number in range(more)
-        ),
-    ]
+    others = (worker_child(context, KIND, f"{KIND}-{number}") for number in range(more))
+    return [*role_children(context), *others]
 
 
 @contextmanager

@@ -57,13 +57,17 @@ def _child(context: RoleContext, role: str) -> Child:
         return by_ready_file(context, role, programs.gateway_program())
     if role == FLOWER:
         return _flower(context)
-    slots = context.concurrency.get(role)
-    program = programs.worker_program(role, context.machine_id, slots)
+    return worker_child(context, role, role)
+
+
+def worker_child(context: RoleContext, kind: str, name: str) -> Child:
+    """A worker of that kind; several on one machine differ by their names."""
+    program = programs.worker_program(kind, context.machine_id, context.concurrency.get(kind))
     return by_ready_file(
         context,
-        role,
+        name,
         program,
-        extra=programs.worker_environment(role),
+        extra=programs.worker_environment(kind),
         tier=WORKER_TIER,
         stop=WORKER_STOP,
     )

@@ -20,7 +20,7 @@ from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import free_port
-from kici_scaler.embedded.roles import WORKER_STOP, WORKER_TIER, RoleContext, by_ready_file
+from kici_scaler.embedded.roles import RoleContext, by_ready_file, worker_child
 from kici_scaler.store import settings
 from kici_scaler.store.engine import make_engine, transaction
 from tests.faults import leaks
@@ -202,14 +202,7 @@ def _expect_no_leak(the: Stage, more: Mapping[str, str]) -> None:
 
 def _children(context: RoleContext, ports: list[int]) -> list[Child]:
     children = [
-        by_ready_file(
-            context,
-            f"{kind}-{number}",
-            programs.worker_program(kind, context.machine_id),
-            extra=programs.worker_environment(kind),
-            tier=WORKER_TIER,
-            stop=WORKER_STOP,
-        )
+        worker_child(context, kind, f"{kind}-{number}")
         for kind in ("control", "event")
         for number in range(2)
     ]

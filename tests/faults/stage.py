@@ -19,7 +19,7 @@ from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
 from kici_scaler.embedded.ports import free_port
 from kici_scaler.embedded.restarts import RestartPolicy
-from kici_scaler.embedded.roles import WORKER_STOP, WORKER_TIER, RoleContext, by_ready_file
+from kici_scaler.embedded.roles import RoleContext, by_ready_file, worker_child
 from kici_scaler.store import section, settings
 from kici_scaler.store.engine import make_engine, transaction
 from tests.faults import leaks
@@ -223,16 +223,7 @@ def _children(
     children: list[Child] = []
     for kind, count in (("control", cast.control), ("bare-metal", cast.workers)):
         for number in range(count):
-            children.append(
-                by_ready_file(
-                    context,
-                    f"{kind}-{number}",
-                    programs.worker_program(kind, context.machine_id),
-                    extra=programs.worker_environment(kind),
-                    tier=WORKER_TIER,
-                    stop=WORKER_STOP,
-                )
-            )
+            children.append(worker_child(context, kind, f"{kind}-{number}"))
     for number, port in enumerate(ports):
         own = {"KICI_PORT": str(port), "KICI_DATABASE_URL": gateways_database}
         at = replace(context, environment={**context.environment, **own})
