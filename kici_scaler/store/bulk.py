@@ -54,6 +54,9 @@ def _fields_of(
 def sql(statement: str, *text_arrays: str) -> TextClause:
     """A statement whose named parameters `text_arrays` are text arrays; parsed once.
 
+    Repeated statements are prepared by the server, so the type of a parameter is what its place
+    asks for: write a CAST where that is not plain, or where a fraction would meet an integer.
+
     `clock_timestamp()` is read for each row anew, so no index can answer a comparison with it.
     Where one should, write `(SELECT clock_timestamp())`: it is read once, when the statement
     begins.

@@ -49,9 +49,9 @@ _PICK = sql("""
         due_count = least(s.due_count + 1, 30),
         due_at = clock_timestamp() + make_interval(secs => least(
             :pause * 2 ^ least(s.due_count, 30),
-            CASE WHEN s.state = 'quarantined' THEN :longest_quarantined
-                 WHEN s.state IN ('booting', 'idle', 'busy') THEN :longest_unseen
-                 ELSE :longest END))
+            CAST(CASE WHEN s.state = 'quarantined' THEN :longest_quarantined
+                      WHEN s.state IN ('booting', 'idle', 'busy') THEN :longest_unseen
+                      ELSE :longest END AS double precision)))
     FROM seen WHERE s.agent_id = seen.agent_id
     RETURNING s.agent_id, s.state, s.scaler, s.backend_type, s.machine_id, s.job_id, s.attempts,
         coalesce(s.deadline_at <= clock_timestamp(), false) AS past_deadline,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError, 
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kici_scaler.errors import KiciError, Unavailable
+from kici_scaler.store import prepared
 
 CONNECT_ARGS: dict[str, object] = {
     "connect_timeout": 5,
@@ -56,7 +57,13 @@ _TOO_LONG = frozenset({"55P03", "57014", "40P01", "40001"})
 """SQLSTATEs: lock not available in time, statement over its time, deadlock, serialization."""
 
 
-def make_engine(database_url: str, *, application: str, pool_size: int = 5) -> Engine:
+def make_engine(
+    database_url: str,
+    *,
+    application: str,
+    pool_size: int = 5,
+    uses_before_prepared: int = prepared.USES_BEFORE,
+) -> Engine:
     """An engine pinned to READ COMMITTED with short waits and a named session.
 
     Create it after any fork; `pool_size` is the number of threads that use it at once.
@@ -70,6 +77,7 @@ def make_engine(database_url: str, *, application: str, pool_size: int = 5) -> E
         connect_args={**CONNECT_ARGS, "application_name": f"kici-scaler {application}"[:63]},
     )
     event.listen(engine, "checkout", _refuse_what_was_closed)
+    prepared.prepare_repeated(engine, uses_before=uses_before_prepared)
     return engine
 
 

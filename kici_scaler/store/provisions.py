@@ -36,9 +36,10 @@ def boot(
     left = connection.execute(
         sql("""
             UPDATE spawns SET state = 'booting', booting_at = clock_timestamp(), due_count = 0,
-                deadline_at = :since
+                deadline_at = CAST(:since AS timestamptz)
                     + make_interval(secs => greatest(spawn_timeout_seconds, :floor)),
-                due_at = :since + make_interval(secs => greatest(spawn_timeout_seconds, :floor))
+                due_at = CAST(:since AS timestamptz)
+                    + make_interval(secs => greatest(spawn_timeout_seconds, :floor))
             WHERE agent_id = :id AND state = 'spawning'
             RETURNING extract(epoch FROM deadline_at - clock_timestamp())
         """),

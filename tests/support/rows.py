@@ -350,7 +350,7 @@ def application() -> str:
 @pytest.fixture
 def engine(house_url: str, application: str) -> Iterator[Engine]:
     """An engine of production's making on an empty, migrated database."""
-    made = make_engine(house_url, application=application, pool_size=40)
+    made = make_engine(house_url, application=application, pool_size=40, uses_before_prepared=0)
     with made.begin() as connection:
         connection.execute(text(_emptied(connection)))
     yield made

@@ -282,7 +282,11 @@ def test_what_all_others_hold_is_not_even_read_for_a_job_that_gets_a_ready_agent
 ) -> None:
     _ready(site, label_set("linux"), size=1)
     said: list[str] = []
-    event.listen(site.rows.engine, "before_cursor_execute", lambda *call: said.append(str(call[2])))
+
+    def hear(*call: Any) -> None:
+        said.append(call[4].statement)
+
+    event.listen(site.rows.engine, "before_cursor_execute", hear)
 
     def counts_usage() -> bool:
         found = any("sum(cpu_millis)" in statement for statement in said)
