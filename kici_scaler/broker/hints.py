@@ -37,6 +37,8 @@ log = structlog.get_logger(__name__)
 MARK_MILLIS = 2_000
 DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
+LEFT_MILLIS = 20
+"""Requests that came while somebody decided are usually seen by the next who decides."""
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
@@ -127,6 +129,20 @@ class CeleryHints:
         trigger = {"trigger": "hook" if soon else "sweep"}
         self._pass(task_names.ADMIT_WAITING, ADMIT, soon, trigger)
 
+    def admit_left(self) -> None:
+        """One admission pass in a moment, for all that is left until then.
+
+        Its mark lapses by itself just before the pass; one that waits for freed capacity, which
+        comes later, is no reason to leave it out.
+        """
+        self._send_once(
+            task_names.ADMIT_WAITING,
+            ADMIT,
+            {"trigger": "sweep"},
+            countdown=LEFT_MILLIS / 1000,
+            mark=(f"{mark_of(task_names.ADMIT_WAITING, ADMIT)}:left", LEFT_MILLIS),
+        )
+
     def fill(self, *, soon: bool = False) -> None:
         """One pass over the warm pools; `soon` waits a moment for more to do."""
         self._pass(task_names.WARM_FILL, WARM, soon)
@@ -163,12 +179,18 @@ class CeleryHints:
         self._send_once(task, queue, dict(kwargs or {}), countdown=pause)
 
     def _send_once(
-        self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None
+        self,
+        task: str,
+        queue: str,
+        kwargs: dict[str, object],
+        countdown: float | None = None,
+        mark: tuple[str, int] | None = None,
     ) -> None:
         if self._is_muted():
             return
+        key, millis = mark or (mark_of(task, queue), MARK_MILLIS)
         try:
-            if not self.marks.set(mark_of(task, queue), "1", nx=True, px=MARK_MILLIS):
+            if not self.marks.set(key, "1", nx=True, px=millis):
                 return
         except redis.RedisError as error:
             self._mute(task, error)

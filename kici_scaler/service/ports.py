@@ -42,6 +42,9 @@ class Hints(Protocol):
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
+    def admit_left(self) -> None:
+        """Requests were stored while others decided; somebody has to see them shortly."""
+
     def fill(self, *, soon: bool = False) -> None:
         """Warm pools may be filled; `soon` collects several wishes into one pass."""
 
@@ -55,8 +58,11 @@ class Hints(Protocol):
 class Mutex(Protocol):
     """Keeps contention off the database; whether it was got decides nothing."""
 
-    def held(self) -> AbstractContextManager[bool]:
-        """Try for a moment, then go on either way."""
+    def held(self, *, patient: bool = True) -> AbstractContextManager[bool | None]:
+        """Try for a moment (once, unless `patient`), then go on either way.
+
+        Yields whether it was got; None when that is not known.
+        """
 
 
 class NoHints:
@@ -69,6 +75,9 @@ class NoHints:
         return None
 
     def admit(self, *, soon: bool = False) -> None:
+        return None
+
+    def admit_left(self) -> None:
         return None
 
     def fill(self, *, soon: bool = False) -> None:

@@ -48,41 +48,58 @@ def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]
     """Store requests and decide them; the answers are in the order of the bodies.
 
     A request exists once this returns; asking again for the same job tells what became of
-    it. When another holder is deciding, the answer is what stands in the row by then.
+    it. While others decide it is only stored, and one pass decides all that came meanwhile; one
+    that may not wait keeps its caller until it is decided.
 
     Raises:
         DatabaseUnreachable: whether it was stored is not known; ask again.
         Contended: another keeps one of these very jobs; nothing was stored, ask again.
     """
     rows = {body.job_id: body.to_row() for body in bodies}
-    fresh = list(rows.values())
-    if serve_ready.serve(runtime, fresh) is None and not _store_and_try(runtime, fresh):
-        reached("intake.stored")
-        _decide_after_waiting(runtime, list(rows))
+    if serve_ready.serve(runtime, list(rows.values())) is None:
+        _store(runtime, list(rows.values()))
     return _answers(runtime, bodies, rows)
 
 
-def _store_and_try(runtime: Runtime, rows: Sequence[NewRequest]) -> bool:
-    """Insert, and decide in the same transaction when the section is free."""
+def _store(runtime: Runtime, rows: Sequence[NewRequest]) -> None:
+    """Insert, and decide at once unless others do; who may wait is then left to their next pass."""
+    can_wait = all(row.may_wait for row in rows)
+    with runtime.mutex.held(patient=not can_wait) as mine:
+        leaves_it = mine is False and can_wait
+        done = _store_and_try(runtime, rows, decides=not leaves_it)
+    if done is not None:
+        admit.announce(runtime, done)
+        return
+    reached("intake.stored")
+    if leaves_it:
+        runtime.hints.admit_left()
+    else:
+        _decide_after_waiting(runtime, [row.job_id for row in rows])
+
+
+def _store_and_try(
+    runtime: Runtime, rows: Sequence[NewRequest], *, decides: bool
+) -> admit.Pass | None:
+    """Insert, and decide in the same transaction when the section is free.
+
+    None when they are stored and not decided.
+    """
     job_ids = [row.job_id for row in rows]
-    with runtime.mutex.held() as mine:
-        try:
-            with transaction(runtime.engine) as connection:
+    try:
+        with transaction(runtime.engine) as connection:
+            if decides:
                 section.bound_waits(connection, admit.PASS_SECONDS)
-                fresh = request_rows.insert(connection, rows)
-                if not fresh:
-                    return True
-                if not section.try_enter(connection):
-                    return False
-                done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)
-            reached("admit.committed")
-        except CommitUnknown:
-            if not _all_stored(runtime, job_ids):
-                raise
-            return False
-    del mine
-    admit.announce(runtime, done)
-    return True
+            if not request_rows.insert(connection, rows):
+                return admit.Pass()
+            if not decides or not section.try_enter(connection):
+                return None
+            done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)
+        reached("admit.committed")
+    except CommitUnknown:
+        if not _all_stored(runtime, job_ids):
+            raise
+        return None
+    return done
 
 
 def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:

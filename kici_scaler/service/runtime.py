@@ -13,8 +13,8 @@ from kici_scaler.service.ports import Hints, Mutex, NoHints
 class NoMutex:
     """No Redis in the way: every admission meets the database lock directly."""
 
-    def held(self) -> AbstractContextManager[bool]:
-        return nullcontext(False)
+    def held(self, *, patient: bool = True) -> AbstractContextManager[bool | None]:
+        return nullcontext(None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from config.celery_settings import ADMIT, WARM, destroy_queue
+from kici_scaler.broker import hints as broker_hints
 from kici_scaler.broker import task_names
 from kici_scaler.broker.hints import DEBOUNCE_MILLIS, CeleryHints, sender
 from kici_scaler.service.ports import Place
@@ -80,6 +81,32 @@ def test_capacity_that_is_freed_in_many_processes_is_one_pass_a_moment_later(
         hints.clear(task_names.ADMIT_WAITING, ADMIT)
         other.admit()
         assert len(_passes(hints)) == 2, "what is freed from now on is decided by another"
+
+
+def test_what_is_left_to_others_is_seen_in_a_moment_even_if_freed_capacity_waits_longer(
+    hints: CeleryHints,
+) -> None:
+    _connect(hints)
+    hints.admit(soon=True)
+    before = datetime.now(UTC)
+    hints.admit_left()
+    hints.admit_left()
+    left, _ = _passes(hints)
+    due = datetime.fromisoformat(left["headers"]["eta"])
+    assert before < due < before + timedelta(milliseconds=DEBOUNCE_MILLIS)
+
+
+def test_the_mark_of_what_is_left_lapses_before_its_pass(
+    hints: CeleryHints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_hints, "LEFT_MILLIS", 60_000)
+    _connect(hints)
+    hints.admit_left()
+    (left,) = hints.marks.keys("*:left")
+    (message,) = _passes(hints)
+    due = datetime.fromisoformat(message["headers"]["eta"])
+    rounding = timedelta(milliseconds=2)
+    assert datetime.now(UTC) + timedelta(milliseconds=hints.marks.pttl(left)) <= due + rounding
 
 
 def _connect(hints: CeleryHints) -> None:

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kici_scaler.broker import mutex
-from kici_scaler.broker.mutex import KEY, TTL_MILLIS, RedisMutex
+from kici_scaler.broker.mutex import KEY, REST_MILLIS, TTL_MILLIS, RedisMutex
 from tests.support.tcp_proxy import CutReply, TcpProxy
 from tests.support.waiting import free_port
 
@@ -37,11 +37,43 @@ def _seconds(work: object) -> float:
     return time.monotonic() - begun
 
 
+def _rests(client: redis.Redis) -> bool:
+    """Whether it is free, or will be in a moment."""
+    return client.pttl(KEY) <= REST_MILLIS
+
+
 def test_it_is_held_for_as_long_as_the_block_and_has_a_lifetime(client: redis.Redis) -> None:
     with RedisMutex(client).held() as got:
         assert got
-        assert 0 < client.pttl(KEY) <= TTL_MILLIS
-    assert client.get(KEY) is None
+        assert REST_MILLIS < client.pttl(KEY) <= TTL_MILLIS
+    assert _rests(client)
+
+
+def test_after_a_holder_it_rests_so_that_what_comes_meanwhile_is_collected(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
+    monkeypatch.setattr(mutex, "LONGEST_WAIT_SECONDS", 0.0)
+    with RedisMutex(client).held():
+        pass
+    for patient in (False, True):
+        with RedisMutex(client).held(patient=patient) as got:
+            assert got is False
+
+
+def test_who_has_patience_gets_it_after_the_rest(client: redis.Redis) -> None:
+    for _ in range(5):
+        with RedisMutex(client).held() as got:
+            assert got
+
+
+def test_who_has_no_patience_tries_once(client: redis.Redis) -> None:
+    client.set(KEY, "another", px=60_000)
+    with RedisMutex(client).held(patient=False) as got:
+        assert got is False
+    client.delete(KEY)
+    with RedisMutex(client).held(patient=False) as got:
+        assert got
 
 
 def test_whoever_does_not_get_it_goes_on_after_a_moment(client: redis.Redis) -> None:
@@ -64,7 +96,7 @@ def test_only_its_holder_releases_it(client: redis.Redis) -> None:
 def test_it_is_released_when_the_block_fails(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="no"), RedisMutex(client).held():
         raise ValueError("no")
-    assert client.get(KEY) is None
+    assert _rests(client)
 
 
 def test_at_most_one_of_many_holds_it(redis_url: str) -> None:
@@ -81,7 +113,7 @@ def test_at_most_one_of_many_holds_it(redis_url: str) -> None:
                 mine.ping()
                 with counting:
                     holders -= 1
-            return got
+            return bool(got)
 
     with ThreadPoolExecutor(12) as pool:
         assert any(pool.map(hold, range(60)))
@@ -93,7 +125,7 @@ def test_a_server_that_is_away_costs_the_first_caller_a_moment_and_the_next_noth
 
     def hold() -> None:
         with away.held() as got:
-            assert not got
+            assert got is None
 
     assert _seconds(hold) < 2
     assert _seconds(hold) < 0.1

@@ -1,0 +1,101 @@
+"""Requests that come while others decide: stored, and seen by the pass that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from kici_scaler.domain.request import RequestState, Result
+from kici_scaler.service import admit, request
+from kici_scaler.service.ports import NoHints
+from kici_scaler.service.request_body import parse_request
+from kici_scaler.service.runtime import Runtime
+from tests.integration.service import work
+from tests.support.rows import Rows
+
+pytestmark = pytest.mark.usefixtures("one_place")
+
+
+@dataclass
+class _Busy:
+    """A mutex that somebody has, or of which nobody knows who has it."""
+
+    got: bool | None
+    patience: list[bool] = field(default_factory=list)
+
+    @contextmanager
+    def held(self, *, patient: bool = True) -> Iterator[bool | None]:
+        self.patience.append(patient)
+        yield self.got
+
+
+class _Hints(NoHints):
+    """Counts who was told to see what was left."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def admit_left(self) -> None:
+        self.left += 1
+
+
+@pytest.fixture
+def hints() -> _Hints:
+    return _Hints()
+
+
+def _ask(runtime: Runtime, job: str, **more: Any) -> request.Answer:
+    (answer,) = request.submit(runtime, [parse_request(work.body(job, "roomy", **more))])
+    return answer
+
+
+def test_one_that_may_wait_is_only_stored_and_the_next_pass_decides_all_of_them(
+    runtime: Runtime, hints: _Hints, rows: Rows
+) -> None:
+    busy = replace(runtime, mutex=_Busy(False), hints=hints)
+    answers = [_ask(busy, f"job-{number}") for number in range(3)]
+    assert {(each.result, each.state) for each in answers} == {
+        (Result.QUEUED, RequestState.WAITING)
+    }
+    assert rows.count("spawns") == 0
+    assert hints.left == 3
+    assert admit.run_pass(runtime).admitted == 3
+
+
+def test_whoever_decides_next_decides_what_was_left_before_its_own(
+    runtime: Runtime, hints: _Hints
+) -> None:
+    left = _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    assert left.result is Result.QUEUED
+    _ask(runtime, "next")
+    assert _ask(runtime, "left").result is Result.SPAWNING
+
+
+def test_one_that_may_not_wait_has_patience_and_its_answer(runtime: Runtime, hints: _Hints) -> None:
+    mutex = _Busy(False)
+    busy = replace(runtime, mutex=mutex, hints=hints)
+    assert _ask(busy, "job", wait=False).result is Result.SPAWNING
+    assert mutex.patience == [True]
+    assert hints.left == 0
+
+
+@pytest.mark.parametrize("got", [True, None])
+def test_it_is_decided_at_once_by_who_has_the_mutex_and_where_there_is_none(
+    runtime: Runtime, hints: _Hints, got: bool | None
+) -> None:
+    mutex = _Busy(got)
+    assert _ask(replace(runtime, mutex=mutex, hints=hints), "job").result is Result.SPAWNING
+    assert mutex.patience == [False]
+    assert hints.left == 0
+
+
+def test_a_repeat_of_what_is_decided_is_answered_and_leaves_nothing(
+    runtime: Runtime, hints: _Hints
+) -> None:
+    first = _ask(runtime, "job")
+    assert _ask(replace(runtime, mutex=_Busy(False), hints=hints), "job") == first
+    assert hints.left == 0
