@@ -105,6 +105,16 @@ class Limit:
             and held.memory_bytes + need.memory_bytes <= self.most_memory
         )
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more is held than it allows."""
+        held = self.held
+        return (
+            held.count > self.most
+            or held.cpu_millis > self.most_cpu
+            or held.memory_bytes > self.most_memory
+        )
+
     def missing(self, need: Need) -> float:
         """How much would have to be freed, in multiples of the need; 0 or less when it fits."""
         held = self.held

@@ -70,6 +70,8 @@ class _Yielding:
             (each for each in members if _may_yield(each)),
             key=lambda each: (_ORDER[each.state], -each.idle_seconds, each.agent_id),
         )
+        self._used: list[Limit] = [ledger.cluster]
+        """What those who are helped are counted against."""
 
     def all(self, unmet: Iterable[Unmet]) -> list[Yielded]:
         """Who yields, the most urgent requests first."""
@@ -78,7 +80,18 @@ class _Yielding:
             if each.rooms is not None:
                 rooms = self._ledger.rooms(each.route.scaler, each.rooms.machines)
                 found += self._for(each, rooms)
-        return found
+        return self._not_in_vain(found)
+
+    def _not_in_vain(self, found: Iterable[Yielded]) -> list[Yielded]:
+        """Without those who may stay after all, as what went for later requests is enough."""
+        needed = []
+        for each in found:
+            held = each.member.held
+            self._ledger.add(held)
+            if any(limit.is_exceeded and limit.concerns(held) for limit in self._used):
+                self._ledger.add(held.given_back())
+                needed.append(each)
+        return needed
 
     def _for(self, unmet: Unmet, rooms: Rooms) -> list[Yielded]:
         """Who yields to requests of one kind, until one of them is beyond help."""
@@ -98,6 +111,7 @@ class _Yielding:
                 self._free.remove(member)
                 found.append(Yielded(member, scaler))
             self._ledger.take(room, need)
+            self._used += room.limits
         return found
 
     def _is_coming(self, unmet: Unmet) -> bool:

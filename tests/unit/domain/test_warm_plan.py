@@ -198,6 +198,21 @@ def test_whoever_yields_lets_a_waiting_job_start(world: World) -> None:
         assert _started(world, gone - {each.member.agent_id}) < after
 
 
+def test_who_yields_to_one_stays_when_more_has_to_go_for_another_anyway() -> None:
+    """Behind `a` two have to go, because it holds more than it may; that frees the cluster too."""
+    plain, gpu, mac = (
+        _pool(owner, label_set, 4) for owner in scalers for label_set in owner.label_sets
+    )
+    members = [
+        *(_member(f"plain-{number}", plain) for number in range(4)),
+        *(_member(f"gpu-{number}", gpu) for number in range(3)),
+        _member("mac", mac, age=50),
+    ]
+    asked = [waiting(*labels, cpus=2) for labels in (("mac",), ("linux",), ("mac",))]
+    world = World(BOTH, [plain, gpu, mac], members, asked)
+    assert [each.member.agent_id for each in world.yielded()] == ["gpu-0", "gpu-1"]
+
+
 def _started(world: World, gone: set[str]) -> int:
     left = replace(world, members=[e for e in world.members if e.agent_id not in gone])
     deciding = Deciding(left.moment)
