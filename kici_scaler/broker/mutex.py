@@ -30,9 +30,7 @@ REST_MILLIS = 10
 """Twice as long as a small pass takes: under load the section is used for a third of the time."""
 MUTE_SECONDS = 2.0
 _RELEASE = """
-if redis.call('get', KEYS[1]) == ARGV[1] then
-  return redis.call('pexpire', KEYS[1], ARGV[2])
-end
+if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], ARGV[2]) end
 return 0
 """
 

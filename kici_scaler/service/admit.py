@@ -43,16 +43,10 @@ from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store import (
-    scaler_states,
-    section,
-    settings,
-    spawns,
-    static_agents,
-    static_jobs,
-)
+from kici_scaler.store import section, settings, spawns, static_jobs, surroundings
 from kici_scaler.store.engine import Contended, transaction
 from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
+from kici_scaler.store.surroundings import Surroundings
 from kici_scaler.store.warm import Bound
 
 PASS_SECONDS = 2.0
@@ -150,23 +144,27 @@ def decide_and_reserve(
     connection: Connection, owner: str, job_ids: Sequence[str] = (), *, share: int = 1
 ) -> Pass:
     """Inside the section: lock waiting requests, count, decide, write. Sends nothing."""
-    revision = revisions.active(connection)
+    seen = surroundings.look(connection)
+    revision = revisions.active_of(connection, seen)
     batch = queues.lock(connection, revision, job_ids, share=share)
     if not batch.requests:
         return Pass()
-    return decide_waiting(moment_of(connection, owner, revision, batch.requests), batch)
+    return decide_waiting(moment_of(connection, owner, revision, seen, batch.requests), batch)
 
 
 def moment_of(
-    connection: Connection, owner: str, revision: revisions.Revision, waiting: Sequence[Waiting]
+    connection: Connection,
+    owner: str,
+    revision: revisions.Revision,
+    seen: Surroundings,
+    waiting: Sequence[Waiting],
 ) -> Moment:
     """Count everything; ready agents only where somebody waits for one."""
-    live = settings.live(connection)
-    situation = situation_of(connection, revision, live)
+    situation = situation_of(connection, revision, seen)
     if waiting:
         ready = warm_pools.ready(connection, revision, situation, waiting)
-        situation = replace(situation, ready=ready, static=static_agents.present(connection))
-    return Moment(connection, owner, revision, live, situation, Deciding(situation))
+        situation = replace(situation, ready=ready, static=seen.static)
+    return Moment(connection, owner, revision, seen.live, situation, Deciding(situation))
 
 
 def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
@@ -217,24 +215,23 @@ def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
 
 
 def situation_of(
-    connection: Connection, revision: revisions.Revision, live: settings.Live
+    connection: Connection, revision: revisions.Revision, seen: Surroundings
 ) -> Situation:
-    """Everything that decides at this moment, besides the requests."""
-    windows = live.windows
-    views = machines_seen(connection, windows)
-    states = scaler_states.all_states(connection)
+    """Everything that decides at this moment, besides the requests and ready agents."""
+    live, states = seen.live, seen.states
+    views = [_machine_view(row) for row in seen.machines]
     return Situation(
         table=revisions.table_of(revision, _facts_by_scaler(revision.cluster, views)),
         held=spawns.UsageWhenAsked(connection),
         machines=views,
-        restraints=_restraints(states, windows),
+        restraints=_restraints(states, live.windows),
         probes={
             name: max(0, 1 - row.in_flight)
             for name, row in states.items()
             if row.failure_streak > 0 and row.backoff_seconds == 0
         },
         now=live.now,
-        ageing=timedelta(seconds=windows.ageing_seconds),
+        ageing=timedelta(seconds=live.windows.ageing_seconds),
         draining=live.draining,
         held_back=live.held_back,
     )

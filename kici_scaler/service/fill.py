@@ -26,7 +26,7 @@ from kici_scaler.service.admit import Moment, Pass
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import section, settings, spawns, warm, warm_books
+from kici_scaler.store import section, spawns, surroundings, warm, warm_books
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.warm_books import Count, PoolRow, What
 
@@ -92,20 +92,21 @@ def trim_for_reload(
     rows = warm.members(connection)
     if not rows:
         return []
-    live = settings.live(connection)
-    situation = replace(admit.situation_of(connection, after, live), draining=False)
+    seen = surroundings.look(connection)
+    situation = replace(admit.situation_of(connection, after, seen), draining=False)
     found = warm_pools.assembled(
         connection, after, situation, warm_pools.pools(connection, after, situation)
     )
     was = warm_pools.targets(before.cluster, situation.now)
     shall_be = {each.pool.key: each.pool.target for each in found.rosters}
-    return _end(connection, trim(found, warm_pools.shrunk(was, shall_be)), live.windows)
+    return _end(connection, trim(found, warm_pools.shrunk(was, shall_be)), seen.live.windows)
 
 
 def _in_section(connection: Connection, owner: str) -> Filled:
-    revision = revisions.active(connection)
+    seen = surroundings.look(connection)
+    revision = revisions.active_of(connection, seen)
     batch = queues.lock(connection, revision)
-    moment = admit.moment_of(connection, owner, revision, batch.requests)
+    moment = admit.moment_of(connection, owner, revision, seen, batch.requests)
     decided = admit.decide_waiting(moment, batch) if batch.requests else Pass()
     if moment.situation.held_back:
         return Filled(decided, frozenset(), ())

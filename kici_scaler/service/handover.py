@@ -19,7 +19,7 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import admit, ending, fill, queues
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.revisions import Revision
-from kici_scaler.store import retiring, settings
+from kici_scaler.store import retiring, settings, surroundings
 from kici_scaler.store.retiring import Needless
 
 LEFT = "its scaler left the configuration"
@@ -41,8 +41,8 @@ def carry_out(
     connection: Connection, owner: str, before: Revision, after: Revision, plan: ReloadPlan
 ) -> HandedOver:
     """Inside the section, with `after` active already: bring what lives in line with it."""
-    live = settings.live(connection)
-    situation = admit.situation_of(connection, after, live)
+    seen = surroundings.look(connection)
+    situation = admit.situation_of(connection, after, seen)
     removed = plan.named(Bucket.REMOVED)
     # Whoever would be refused now keeps the place it was given before.
     closed = situation.draining or situation.held_back

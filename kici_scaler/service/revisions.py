@@ -15,6 +15,7 @@ from kici_scaler.domain.scalers import Cluster, Scaler
 from kici_scaler.scalers_file import cluster_from_document
 from kici_scaler.service.remembered import Remembered
 from kici_scaler.store import revisions
+from kici_scaler.store.surroundings import Surroundings
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,15 @@ _active: Remembered[URL, Revision] = Remembered(_MOST_TABLES)
 
 def active(connection: Connection) -> Revision:
     """The active revision; an empty one before the first activation."""
-    revision_id = revisions.active_id(connection)
+    return _active_by(connection, revisions.active_id(connection))
+
+
+def active_of(connection: Connection, seen: Surroundings) -> Revision:
+    """The one that was active at that moment."""
+    return _active_by(connection, seen.revision_id)
+
+
+def _active_by(connection: Connection, revision_id: int | None) -> Revision:
     found = EMPTY if revision_id is None else by_id(connection, revision_id)
     return _active.keep(connection.engine.url, found)
 

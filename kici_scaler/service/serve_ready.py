@@ -25,10 +25,11 @@ from kici_scaler.service import admit, revisions, warm_pools, warm_serving
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store import section, settings, static_agents, warm
+from kici_scaler.store import surroundings
 from kici_scaler.store import waiting as waiting_rows
 from kici_scaler.store.engine import CommitUnknown, transaction
 from kici_scaler.store.requests import NewRequest
+from kici_scaler.store.surroundings import Surroundings
 from kici_scaler.store.warm import Bound
 
 FEW = 8
@@ -51,7 +52,6 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
         return None
     try:
         with transaction(runtime.engine) as connection:
-            section.bound_waits(connection, admit.PASS_SECONDS)
             bound = _serve(connection, rows)
     except (_NotAll, CommitUnknown):
         return None
@@ -64,19 +64,17 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
 
 
 def _serve(connection: Connection, rows: Sequence[NewRequest]) -> list[Bound]:
-    revision = revisions.active(connection)
-    if not warm_pools.keeps_any(revision.cluster) or not warm.is_any_free(connection):
+    seen = surroundings.look(connection, bound_seconds=admit.PASS_SECONDS)
+    revision = revisions.active_of(connection, seen)
+    if not warm_pools.keeps_any(revision.cluster):
         return []
-    live = settings.live(connection)
-    waiting = [waiting_rows.as_asked(row) for row in rows]
-    binds = _decide(connection, revision, live, waiting)
+    binds = _decide(connection, revision, seen, [waiting_rows.as_asked(row) for row in rows])
     if len(binds) < len(rows):
-        return []
-    if waiting_rows.is_any_behind(connection, {each.agent.like.scaler for each in binds}):
         return []
     if len(request_rows.insert(connection, rows)) < len(rows):
         raise _NotAll
-    bound = warm_serving.bind(connection, binds, offer_seconds=live.windows.offer_timeout_seconds)
+    offer_seconds = seen.live.windows.offer_timeout_seconds
+    bound = warm_serving.bind(connection, binds, offer_seconds=offer_seconds)
     if len(bound) < len(rows):
         raise _NotAll
     return bound
@@ -85,19 +83,17 @@ def _serve(connection: Connection, rows: Sequence[NewRequest]) -> list[Bound]:
 def _decide(
     connection: Connection,
     revision: revisions.Revision,
-    live: settings.Live,
+    seen: Surroundings,
     waiting: Sequence[Waiting],
 ) -> list[Bind]:
     """Requests of one kind, by the rules of every admission, with the agents of their pool."""
-    situation = admit.situation_of(connection, revision, live)
+    situation = admit.situation_of(connection, revision, seen)
     kinds = {Wanted.by(each) for each in waiting}
     route = situation.table.route(kinds.pop())
     if kinds or isinstance(route, NoRoute):
         return []
-    situation = replace(
-        situation,
-        ready=warm_pools.oldest(connection, revision, situation, route, most=len(waiting)),
-        static=static_agents.present(connection),
-    )
-    decisions = decide(waiting, situation) if situation.ready else []
+    ready = warm_pools.oldest_if_first(connection, revision, situation, route, most=len(waiting))
+    if not ready:
+        return []
+    decisions = decide(waiting, replace(situation, ready=ready, static=seen.static))
     return [each for each in decisions if isinstance(each, Bind)]

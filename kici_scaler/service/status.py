@@ -23,7 +23,7 @@ from kici_scaler.domain.spawn import ENDING, SpawnState
 from kici_scaler.service import admit, revisions, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.watch import Watch
-from kici_scaler.store import census, machines, scaler_states, settings
+from kici_scaler.store import census, scaler_states, surroundings
 from kici_scaler.store.census import GatewayCount, SpawnCount
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.machines import MachineRow
@@ -126,12 +126,11 @@ def read(runtime: Runtime) -> ClusterStatus:
         DatabaseUnreachable: it cannot be told.
     """
     with snapshot(runtime.engine) as connection:
-        live = settings.live(connection)
-        windows = live.windows
-        revision = revisions.active(connection)
-        situation = admit.situation_of(connection, revision, live)
+        seen = surroundings.look(connection)
+        windows = seen.live.windows
+        revision = revisions.active_of(connection, seen)
+        situation = admit.situation_of(connection, revision, seen)
         counts = census.spawns(connection)
-        rows = machines.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
         return ClusterStatus(
             at=situation.now,
             revision_id=revision.id,
@@ -139,14 +138,16 @@ def read(runtime: Runtime) -> ClusterStatus:
             draining=situation.draining,
             scalers=_scalers(connection, revision.cluster, situation, counts),
             tally=Tally(tuple(counts)),
-            machines=tuple(rows),
-            on_machines={row.machine_id: _tally(counts, machine_id=row.machine_id) for row in rows},
+            machines=tuple(seen.machines),
+            on_machines={
+                row.machine_id: _tally(counts, machine_id=row.machine_id) for row in seen.machines
+            },
             requests=census.requests(connection),
             gateways=tuple(
                 census.gateways(connection, fresh_seconds=windows.gateway_stale_seconds)
             ),
             static_agents=census.static_agents(connection),
-            held_back=live.held_back,
+            held_back=seen.live.held_back,
             watch=watch.look(connection, windows),
         )
 
@@ -163,9 +164,8 @@ def can_serve(runtime: Runtime, wanted: Wanted) -> Explanation:
 
 def explained(connection: Connection, wanted: Wanted) -> Explanation:
     """The same within a snapshot."""
-    situation = admit.situation_of(
-        connection, revisions.active(connection), settings.live(connection)
-    )
+    seen = surroundings.look(connection)
+    situation = admit.situation_of(connection, revisions.active_of(connection, seen), seen)
 
     def refuse(scaler: Scaler) -> str | None:
         restraint = situation.restraints.get(scaler.name)

@@ -124,13 +124,15 @@ def ready(
     return [Ready(kinds.of(row), row.agents) for row in rows]
 
 
-def oldest(
+def oldest_if_first(
     connection: Connection, revision: Revision, situation: Situation, route: Route, *, most: int
 ) -> list[Ready]:
-    """The agents that wait longest for a job of this route."""
+    """The agents that wait longest for a job of this route; none where a request waits for them."""
     kinds = _Kinds(revision, situation)
     label_set = route.label_set
-    rows = warm.oldest(connection, route.scaler.name, label_set.index, label_set.labels, most=most)
+    rows = warm.oldest_if_first(
+        connection, route.scaler.name, label_set.index, label_set.labels, most=most
+    )
     return [Ready(kinds.of(row), row.agents) for row in rows]
 
 

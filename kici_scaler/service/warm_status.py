@@ -17,7 +17,7 @@ from kici_scaler.errors import NotFound
 from kici_scaler.service import admit, revisions, warm_pools
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import settings, spawns, warm, warm_books
+from kici_scaler.store import spawns, surroundings, warm, warm_books
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.warm_books import What
 
@@ -121,8 +121,9 @@ def obstacle(runtime: Runtime, agent_id: str, wanted: Wanted) -> Misfit | None:
 
 
 def _moment(connection: Connection) -> tuple[Revision, Situation]:
-    revision = revisions.active(connection)
-    return revision, admit.situation_of(connection, revision, settings.live(connection))
+    seen = surroundings.look(connection)
+    revision = revisions.active_of(connection, seen)
+    return revision, admit.situation_of(connection, revision, seen)
 
 
 def _status(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
+from datetime import datetime
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
@@ -65,3 +66,13 @@ def sql(statement: str, *text_arrays: str) -> TextClause:
     if text_arrays:
         clause = clause.bindparams(*(bindparam(name, type_=ARRAY(TEXT)) for name in text_arrays))
     return clause
+
+
+def rows_as_json(select: str) -> str:
+    """An expression for all rows of a query as one JSON array of objects."""
+    return f"(SELECT coalesce(json_agg(each), '[]') FROM ({select}) AS each)"
+
+
+def moment(value: datetime | str | None) -> datetime | None:
+    """A time as a row has it, or as JSON has it."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import moment, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +117,35 @@ def heartbeat(connection: Connection, machine_id: str, backend_type: str) -> boo
     return result.rowcount == 1
 
 
+SELECT = """
+    SELECT machine_id, backend_type, boot_id, state, os, arch, cpu_millis, memory_bytes, serves,
+           coalesce(not_before > clock_timestamp(), false) AS held_back,
+           extract(epoch FROM clock_timestamp() - last_heartbeat) AS silent_seconds,
+           last_heartbeat, address, note,
+           coalesce((SELECT jsonb_object_agg(d.scaler, d.reason) FROM machine_scalers d
+                     WHERE d.machine_id = m.machine_id
+                       AND d.backend_type = m.backend_type), '{}') AS degraded
+    FROM machines m ORDER BY machine_id, backend_type
+"""
+"""Every machine, as `parsed` takes them."""
+
+
 def all_machines(connection: Connection, *, fresh_seconds: float) -> list[MachineRow]:
     """Every machine; fresh ones were heard of within `fresh_seconds`."""
-    rows = connection.execute(
-        sql("""
-            SELECT machine_id, backend_type, boot_id, state, os, arch, cpu_millis, memory_bytes,
-                   serves,
-                   coalesce(not_before > clock_timestamp(), false) AS held_back,
-                   last_heartbeat > clock_timestamp() - make_interval(secs => :fresh) AS is_fresh,
-                   last_heartbeat, address, note,
-                   coalesce((SELECT jsonb_object_agg(d.scaler, d.reason) FROM machine_scalers d
-                             WHERE d.machine_id = m.machine_id
-                               AND d.backend_type = m.backend_type), '{}') AS degraded
-            FROM machines m ORDER BY machine_id, backend_type
-        """),
-        {"fresh": fresh_seconds},
+    rows = connection.execute(sql(SELECT))
+    return [parsed(row._asdict(), fresh_seconds=fresh_seconds) for row in rows]
+
+
+def parsed(values: Mapping[str, Any], *, fresh_seconds: float) -> MachineRow:
+    """A machine from a row or from JSON."""
+    others = dict(values)
+    silent, serves = float(others.pop("silent_seconds")), others.pop("serves")
+    others["last_heartbeat"] = moment(others["last_heartbeat"])
+    return MachineRow(
+        **others,
+        is_fresh=silent < fresh_seconds,
+        serves=None if serves is None else tuple(serves),
     )
-    return [
-        MachineRow(**{**row._mapping, "serves": None if row.serves is None else tuple(row.serves)})
-        for row in rows
-    ]
 
 
 def mark_unreachable(connection: Connection, *, silent_seconds: float) -> Sequence[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import Connection
 
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import moment, sql
 
 
 class ScalerStanding(StrEnum):
@@ -40,33 +41,34 @@ class ScalerStateRow:
     """Of a retiring scaler, the revision it was last in."""
 
 
+SELECT = """
+    SELECT scaler, standing, since, revision_id, reason, failure_streak, backoff_until,
+           coalesce(greatest(0, extract(epoch FROM backoff_until - clock_timestamp())), 0)
+               AS backoff_seconds,
+           CASE WHEN failure_streak = 0 THEN 0 ELSE (
+               SELECT count(*) FROM spawns s WHERE s.scaler = scaler_states.scaler
+                 AND s.state IN ('reserved', 'spawning', 'booting')) END AS in_flight
+    FROM scaler_states
+"""
+"""Every row, as `parsed` takes them."""
+
+
 def all_states(connection: Connection) -> dict[str, ScalerStateRow]:
     """Rows by scaler name; a scaler that never failed or changed has none."""
-    rows = connection.execute(
-        sql("""
-            SELECT scaler, standing, since, revision_id, reason, failure_streak, backoff_until,
-                   coalesce(greatest(0, extract(epoch FROM backoff_until - clock_timestamp())), 0)
-                       AS backoff_seconds,
-                   CASE WHEN failure_streak = 0 THEN 0 ELSE (
-                       SELECT count(*) FROM spawns s WHERE s.scaler = scaler_states.scaler
-                         AND s.state IN ('reserved', 'spawning', 'booting')) END AS in_flight
-            FROM scaler_states
-        """)
+    return {row.scaler: parsed(row._asdict()) for row in connection.execute(sql(SELECT))}
+
+
+def parsed(values: Mapping[str, Any]) -> ScalerStateRow:
+    """The state of a scaler from a row or from JSON."""
+    return ScalerStateRow(
+        **{
+            **values,
+            "standing": ScalerStanding(values["standing"]),
+            "backoff_until": moment(values["backoff_until"]),
+            "backoff_seconds": float(values["backoff_seconds"]),
+            "since": moment(values["since"]),
+        }
     )
-    return {
-        row.scaler: ScalerStateRow(
-            scaler=row.scaler,
-            standing=ScalerStanding(row.standing),
-            reason=row.reason,
-            failure_streak=row.failure_streak,
-            backoff_until=row.backoff_until,
-            backoff_seconds=float(row.backoff_seconds),
-            in_flight=row.in_flight,
-            since=row.since,
-            revision_id=row.revision_id,
-        )
-        for row in rows
-    }
 
 
 def count_failures(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -32,25 +33,30 @@ class Live:
     held_back: bool = False
 
 
-_LIVE = sql(f"""
+LIVE = f"""
     SELECT clock_timestamp() AS now, {HELD} AS held_back,
            jsonb_object_agg(key, value) FILTER (WHERE scope = '') AS of_cluster,
            jsonb_object_agg(scope, value)
                FILTER (WHERE scope <> '' AND key = 'spawn_timeout_seconds') AS timeouts
     FROM settings
-""")
+"""
+"""One row, as `parsed` takes it."""
 
 
 def live(connection: Connection) -> Live:
     """All of it in one read."""
-    row = connection.execute(_LIVE).one()
-    of_cluster = row.of_cluster or {}
+    return parsed(connection.execute(sql(LIVE)).one()._asdict())
+
+
+def parsed(values: Mapping[str, Any]) -> Live:
+    """Everything from that row."""
+    of_cluster = values["of_cluster"] or {}
     return Live(
         windows=Windows.of(of_cluster),
-        spawn_timeouts=_within_bounds(row.timeouts or {}),
+        spawn_timeouts=_within_bounds(values["timeouts"] or {}),
         draining=of_cluster.get("draining") is True,
-        now=row.now,
-        held_back=row.held_back,
+        now=values["now"],
+        held_back=values["held_back"],
     )
 
 

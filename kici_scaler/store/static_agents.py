@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -18,20 +19,20 @@ FREE = """
 """Whether agent `a` may be offered a job, its connection apart."""
 
 
-def present(connection: Connection) -> list[StaticAgent]:
-    """Those that a living gateway sees, the longest here first."""
-    rows = connection.execute(
-        sql(f"""
-            SELECT a.agent_id, a.labels, a.gate, {FREE} AS free
-            FROM agents a JOIN gateways g ON g.incarnation = a.gateway
-            WHERE a.spawn_id IS NULL AND a.unseen_since IS NULL AND g.dead_at IS NULL
-            ORDER BY a.registered_at, a.agent_id
-        """)
+PRESENT = f"""
+    SELECT a.agent_id, a.labels, a.gate, {FREE} AS free
+    FROM agents a JOIN gateways g ON g.incarnation = a.gateway
+    WHERE a.spawn_id IS NULL AND a.unseen_since IS NULL AND g.dead_at IS NULL
+    ORDER BY a.registered_at, a.agent_id
+"""
+"""Those that a living gateway sees, the longest here first, as `parsed` takes them."""
+
+
+def parsed(values: Mapping[str, Any]) -> StaticAgent:
+    """An agent from a row or from JSON."""
+    return StaticAgent(
+        values["agent_id"], frozenset(values["labels"]), frozenset(values["gate"]), values["free"]
     )
-    return [
-        StaticAgent(row.agent_id, frozenset(row.labels), frozenset(row.gate), row.free)
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, slots=True)

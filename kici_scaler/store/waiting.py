@@ -5,7 +5,7 @@ A queue is what waits behind one scaler, or (routed nowhere yet) what nobody has
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,24 +90,6 @@ def find(connection: Connection, job_id: str) -> Waiting | None:
     """What a job asks for, whatever its state, without a lock; None when it is not known."""
     row = connection.execute(sql(f"{_SELECT} WHERE job_id = :id"), {"id": job_id}).one_or_none()
     return None if row is None else _waiting(row)
-
-
-def is_any_behind(connection: Connection, scalers: Collection[str]) -> bool:
-    """Whether a request waits that nobody has looked at, or one behind any of these scalers."""
-    return bool(
-        connection.execute(
-            sql(
-                """
-                SELECT EXISTS (SELECT FROM scale_requests
-                               WHERE state = 'waiting' AND routed_scaler IS NULL)
-                    OR EXISTS (SELECT FROM scale_requests
-                               WHERE state = 'waiting' AND routed_scaler = ANY(:scalers))
-                """,
-                "scalers",
-            ),
-            {"scalers": list(scalers)},
-        ).scalar_one()
-    )
 
 
 def as_asked(row: NewRequest) -> Waiting:

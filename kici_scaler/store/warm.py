@@ -71,14 +71,21 @@ _OLDEST = sql(f"""
       AND s.label_set = CAST(:label_set AS text[])
       AND NOT EXISTS (SELECT FROM machines m WHERE m.machine_id = s.machine_id
                       AND m.backend_type = s.backend_type AND m.state = 'draining')
+      AND NOT EXISTS (SELECT FROM scale_requests
+                      WHERE state = 'waiting' AND routed_scaler IS NULL)
+      AND NOT EXISTS (SELECT FROM scale_requests
+                      WHERE state = 'waiting' AND routed_scaler = :scaler)
     ORDER BY s.idle_at, s.agent_id LIMIT :most
 """)
 
 
-def oldest(
+def oldest_if_first(
     connection: Connection, scaler: str, index: int, label_set: Sequence[str], *, most: int
 ) -> list[ReadyRow]:
     """The agents of one pool that could be given a job now, the oldest first, each for itself.
+
+    None where a request waits that nobody has looked at, or one behind this scaler: it comes
+    before any new one.
 
     Args:
         index: the place of the label set in its scaler; by it they are found, at a cost that
@@ -102,18 +109,6 @@ def _ready_row(row: Any, agents: tuple[tuple[datetime, str], ...]) -> ReadyRow:
         limit_cpu_millis=row.limit_cpu_millis,
         limit_memory_bytes=row.limit_memory_bytes,
         agents=agents,
-    )
-
-
-def is_any_free(connection: Connection) -> bool:
-    """Whether any agent waits for a job that was started ahead of it."""
-    return bool(
-        connection.execute(
-            sql("""
-                SELECT EXISTS (SELECT FROM spawns
-                               WHERE warm AND job_id IS NULL AND state = 'idle')
-            """)
-        ).scalar_one()
     )
 
 

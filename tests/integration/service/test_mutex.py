@@ -91,6 +91,7 @@ def test_only_its_holder_releases_it(client: redis.Redis) -> None:
         assert got
         client.set(KEY, "another", px=60_000)
     assert client.get(KEY) == b"another"
+    assert not _rests(client)
 
 
 def test_it_is_released_when_the_block_fails(client: redis.Redis) -> None:

@@ -55,7 +55,7 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
     "events to forget": (lambda connection: events.purge(connection, older_seconds=60), "at <"),
     "tokens to forget": (tokens.purge_expired, "expires_at <"),
     "the agent of a pool that waits longest": (
-        lambda connection: warm.oldest(connection, "local", 0, ["linux"], most=1),
+        lambda connection: warm.oldest_if_first(connection, "local", 0, ["linux"], most=1),
         "label_set_index =",
     ),
     "recent failures": (
