@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 LEAST_SPAWN_TIMEOUT_SECONDS = 1.0
 MOST_SPAWN_TIMEOUT_SECONDS = 900.0
-_LONGEST_SECONDS = 10 * 366 * 86_400.0
+LONGEST_SECONDS = 10 * 366 * 86_400.0
 """Ten years; what is longer is a mistake, and may not fit an interval of the database."""
 
 
@@ -68,15 +68,20 @@ class Windows:
         Unknown keys are other settings; a value that is no sensible number counts as unset, so
         that nothing somebody stored can stop a sweep.
         """
-        known = {field.name for field in fields(cls)}
         values = {
             key: float(value)
             for key, value in stored.items()
-            if key in known and _is_sensible(value)
+            if key in _NAMES and _is_sensible(value)
         }
+        if not values:
+            return DEFAULTS
         if "spawn_timeout_seconds" in values:
             values["spawn_timeout_seconds"] = bounded_spawn_timeout(values["spawn_timeout_seconds"])
         return cls(**values)
+
+
+DEFAULTS = Windows()
+_NAMES = frozenset(field.name for field in fields(Windows))
 
 
 def spawn_timeout(stored: object) -> float | None:
@@ -93,5 +98,5 @@ def _is_sensible(value: object) -> TypeGuard[float]:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and 0 <= value <= _LONGEST_SECONDS
+        and 0 <= value <= LONGEST_SECONDS
     )

@@ -24,10 +24,8 @@ from kici_scaler.store import (
     counts,
     endings,
     events,
-    outcomes,
     request_ends,
     scaler_states,
-    tokens,
     warm_books,
 )
 from kici_scaler.store.counts import Count
@@ -62,6 +60,7 @@ def end(
     failed: bool = False,
     counts_against_scaler: bool = False,
     log_tail: Sequence[str] = (),
+    job_is_over: bool = False,
 ) -> Effects:
     """End spawns that are in one of `states`, with every consequence.
 
@@ -70,6 +69,7 @@ def end(
         failed: the provision itself failed (an event of its own, marked on the outcome).
         counts_against_scaler: one failure and one backoff step for its scaler; never for
             what the job brought on itself.
+        job_is_over: its request has its end already; there is none to part with.
     """
     withdrawn = endings.withdraw(connection, agent_ids) if S.RESERVED in states else []
     begun = endings.begin(
@@ -80,14 +80,13 @@ def end(
         why=why,
         quarantine_seconds=windows.quarantine_after_seconds,
         machine_stale_seconds=windows.machine_stale_seconds,
+        failed=failed,
+        log_tail=log_tail,
     )
     if not (ended := [*withdrawn, *begun]):
         return Effects()
-    if begun:
-        ids = [each.agent_id for each in begun]
-        outcomes.record(connection, ids, failed=failed, log_tail=log_tail)
-        _revoke(connection, begun, reason, windows)
-    requeued = _part_with_jobs(connection, ended, why)
+    _tear_down_provisions(connection, begun, reason, windows)
+    requeued = not job_is_over and _part_with_jobs(connection, ended, why)
     if failed:
         _tell_of_failure(connection, ended, reason, why)
     if counts_against_scaler:
@@ -129,11 +128,10 @@ def _count_failures(connection: Connection, ended: Sequence[Ended], windows: Win
     )
 
 
-def _revoke(
+def _tear_down_provisions(
     connection: Connection, begun: Sequence[Ended], reason: DestroyReason, windows: Windows
 ) -> None:
-    """Their tokens are worth nothing; whoever made the provisions among them takes those away."""
-    tokens.revoke(connection, [each.agent_id for each in begun])
+    """Whoever made the provisions among them takes those away."""
     ids = [each.agent_id for each in begun if each.backend_type == BackendType.EVENT]
     if ids:
         teardown.begin(connection, ids, reason=reason, windows=windows)

@@ -11,6 +11,7 @@ Crash table (`kill -9` of the gateway at ...):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, told_end
@@ -18,7 +19,7 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import ending, static_agents
 from kici_scaler.service.reservations import is_minted
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, events, request_ends, requests, settings
+from kici_scaler.store import request_ends, requests, settings
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 
@@ -40,17 +41,12 @@ def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, obje
         DatabaseUnreachable: not known; the agent will say again that it accepted.
     """
     with transaction(runtime.engine) as connection:
-        windows = settings.windows(connection)
-        if not is_minted(agent_id):
+        if is_minted(agent_id):
+            payload = request_ends.start_running(connection, job_id=job_id, agent_id=agent_id)
+        else:
+            windows = settings.windows(connection)
             payload = static_agents.accept(
                 connection, agent_id=agent_id, job_id=job_id, windows=windows
-            )
-        else:
-            payload = request_ends.start_running(
-                connection,
-                job_id=job_id,
-                agent_id=agent_id,
-                lifetime_seconds=windows.maximum_lifetime_seconds,
             )
     reached("accept.committed")
     return payload
@@ -92,30 +88,27 @@ def finish(
             runtime, agent_id=agent_id, job_id=job_id, state=state, result=result
         )
     with transaction(runtime.engine) as connection:
-        spawn = agents.lock_spawn(connection, agent_id)
-        is_its_own = spawn is not None and spawn.job_id == job_id
-        done = is_its_own and request_ends.finish(
-            connection, job_id=job_id, state=state, result=result
+        told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, None, told_end(state, result))
+        reported = request_ends.report(
+            connection, agent_id=agent_id, job_id=job_id, state=state, result=result, event=told
         )
-        if not done and job_id not in requests.find(connection, [job_id]):
+        if not reported.is_done and job_id not in requests.find(connection, [job_id]):
             return False
         effects = ending.Effects()
-        if is_its_own:
+        if reported.is_its_own:
             effects = ending.end(
                 connection,
                 [agent_id],
                 states=(SpawnState.BUSY,),
                 reason=DestroyReason.JOB_COMPLETE,
                 why="",
-                windows=settings.windows(connection),
+                windows=reported.windows,
                 log_tail=log_tail,
+                job_is_over=reported.is_done,
             )
-        if done and spawn is not None:
-            end = told_end(state, result)
-            told = NewEvent(EventType.REQUEST_FINISHED, agent_id, job_id, spawn.run_id, end)
-            events.record(connection, [told])
     reached("finish.committed")
-    ending.announce(runtime, effects)
+    # Whoever says this holds the agent's connection: only others would have to be woken.
+    ending.announce(runtime, replace(effects, gateways=()))
     return True
 
 

@@ -26,16 +26,15 @@ from kici_scaler.service.reservations import is_minted
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import (
     agents,
-    events,
+    arrivals,
     failovers,
     gateways,
-    outcomes,
     scaler_states,
     settings,
     teardowns,
-    tokens,
 )
 from kici_scaler.store.agents import SpawnFacts
+from kici_scaler.store.arrivals import Met
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 
@@ -61,22 +60,27 @@ def _tell_who_waits(runtime: Runtime, welcome: Welcome) -> None:
         runtime.hints.admit(soon=True)
 
 
+_DEAD = Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
+
+
 def _judge(connection: Connection, gateway: str, hello: Hello) -> Welcome | Refused:
-    if not gateways.is_alive(connection, gateway):
-        return Refused(Refusal.FOR_NOW, "this gateway was declared dead and starts over")
     if not is_minted(hello.agent_id):
-        return static_register.judge(connection, gateway, hello)
-    spawn = agents.lock_spawn(connection, hello.agent_id)
+        is_alive = gateways.is_alive(connection, gateway)
+        return static_register.judge(connection, gateway, hello) if is_alive else _DEAD
+    met = arrivals.meet(connection, gateway=gateway, agent_id=hello.agent_id, token=hello.token)
+    spawn = met.spawn
+    if not met.gateway_is_alive:
+        return _DEAD
     if spawn is None:
         return _unowned(connection, hello)
     if spawn.state in ENDING:
         return Refused(Refusal.TOLD_TO_GO, "the machine of this agent is being torn down")
     if spawn.state not in CAN_REGISTER:
         return Refused(Refusal.FOR_NOW, "this agent is not expected yet")
-    refused = _check(connection, hello)
+    refused = _check(hello, met.token_labels)
     if refused is not None:
         return refused
-    return _adopt(connection, gateway, hello, spawn)
+    return _adopt(connection, gateway, hello, met, spawn)
 
 
 def _unowned(connection: Connection, hello: Hello) -> Refused:
@@ -90,11 +94,8 @@ def _unowned(connection: Connection, hello: Hello) -> Refused:
     )
 
 
-def _check(connection: Connection, hello: Hello) -> Refused | None:
+def _check(hello: Hello, bound: tuple[str, ...] | None) -> Refused | None:
     """Token first, then the labels it is bound to."""
-    bound: tuple[str, ...] | None = None
-    if hello.token is not None:
-        bound = tokens.labels_of(connection, agent_id=hello.agent_id, secret=hello.token)
     if bound is None and not hello.resume_is_valid:
         return Refused(
             Refusal.BAD_TOKEN, "the token is unknown, expired, or bound to another agent"
@@ -112,7 +113,7 @@ def _check(connection: Connection, hello: Hello) -> Refused | None:
 
 
 def _adopt(
-    connection: Connection, gateway: str, hello: Hello, spawn: SpawnFacts
+    connection: Connection, gateway: str, hello: Hello, met: Met, spawn: SpawnFacts
 ) -> Welcome | Refused:
     adopted = agents.adopt(
         connection,
@@ -126,24 +127,7 @@ def _adopt(
     )
     if not adopted:
         return Refused(Refusal.SUPERSEDED, "a newer connection of this agent is known")
-    windows = settings.windows(connection)
-    state = agents.connect_spawn(
-        connection,
-        agent_id=hello.agent_id,
-        adopter=gateway,
-        offer_seconds=windows.offer_timeout_seconds,
-    )
-    if spawn.state in (SpawnState.SPAWNING, SpawnState.BOOTING):
-        outcomes.record(connection, [hello.agent_id])
-        scaler_states.clear_failures(connection, spawn.scaler)
-        if spawn.backend_type == BackendType.EVENT:
-            why = "not needed any more: its agent registered"
-            teardowns.call_off_scale_ups(connection, [hello.agent_id], why=why)
-        events.record(
-            connection,
-            [NewEvent(EventType.CONNECTING, hello.agent_id, spawn.job_id, spawn.run_id,
-                      f"registered at gateway {gateway}")],
-        )  # fmt: skip
+    state = _connect(connection, gateway, hello.agent_id, met, spawn)
     return Welcome(
         agent_id=hello.agent_id,
         state=state,
@@ -154,6 +138,30 @@ def _adopt(
         run_id=spawn.run_id,
         spawn=spawn,
     )
+
+
+def _connect(
+    connection: Connection, gateway: str, agent_id: str, met: Met, spawn: SpawnFacts
+) -> SpawnState:
+    offer_seconds = met.windows.offer_timeout_seconds
+    if spawn.state not in (SpawnState.SPAWNING, SpawnState.BOOTING):
+        return agents.connect_spawn(
+            connection, agent_id=agent_id, adopter=gateway, offer_seconds=offer_seconds
+        )
+    detail = f"registered at gateway {gateway}"
+    state = arrivals.connect_first(
+        connection,
+        agent_id=agent_id,
+        adopter=gateway,
+        offer_seconds=offer_seconds,
+        event=NewEvent(EventType.CONNECTING, agent_id, spawn.job_id, spawn.run_id, detail),
+    )
+    if met.scaler_has_failed:
+        scaler_states.clear_failures(connection, spawn.scaler)
+    if spawn.backend_type == BackendType.EVENT:
+        why = "not needed any more: its agent registered"
+        teardowns.call_off_scale_ups(connection, [agent_id], why=why)
+    return state
 
 
 def _labels(hello: Hello, spawn: SpawnFacts) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store.bulk import as_rows, sql
@@ -32,23 +33,26 @@ class SpawnFacts:
     machine_id: str | None
 
 
-def lock_spawn(connection: Connection, agent_id: str) -> SpawnFacts | None:
-    """Lock the spawn of an agent for a registration; None when there is none."""
-    row = connection.execute(
-        sql("""
-            SELECT state, scaler, backend_type, label_set, agent_labels, gate, warm, job_id,
-                   run_id, revision_id, machine_id
-            FROM spawns WHERE agent_id = :id FOR NO KEY UPDATE
-        """),
-        {"id": agent_id},
-    ).one_or_none()
-    if row is None:
-        return None
-    values = dict(row._mapping)
+_FACTS = tuple(each.name for each in fields(SpawnFacts))
+FACTS = ", ".join(_FACTS)
+
+
+def facts_of(row: Row[Any]) -> SpawnFacts:
+    """From a row that has the columns `FACTS`."""
+    values = {name: row._mapping[name] for name in _FACTS}
     values["state"] = SpawnState(values["state"])
     for key in ("label_set", "agent_labels", "gate"):
         values[key] = tuple(values[key])
     return SpawnFacts(**values)
+
+
+def lock_spawn(connection: Connection, agent_id: str) -> SpawnFacts | None:
+    """Lock the spawn of an agent for a registration; None when there is none."""
+    row = connection.execute(
+        sql(f"SELECT {FACTS} FROM spawns WHERE agent_id = :id FOR NO KEY UPDATE"),
+        {"id": agent_id},
+    ).one_or_none()
+    return None if row is None else facts_of(row)
 
 
 def _lock_spawns(connection: Connection, agent_ids: Iterable[str]) -> None:
@@ -103,6 +107,26 @@ def adopt(
     return row.scalar_one_or_none() is not None
 
 
+CONNECT = """
+    UPDATE spawns SET
+        adopter = :adopter,
+        idle_at = coalesce(idle_at, clock_timestamp()),
+        deadline_at = CASE
+            WHEN state = 'busy' THEN deadline_at
+            WHEN job_id IS NULL THEN NULL
+            WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
+            ELSE clock_timestamp() + make_interval(secs => :offer) END,
+        due_at = CASE
+            WHEN state = 'busy' THEN deadline_at
+            WHEN job_id IS NULL THEN NULL
+            WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
+            ELSE clock_timestamp() + make_interval(secs => :offer) END,
+        due_count = 0,
+        state = CASE WHEN state IN ('spawning', 'booting') THEN 'idle' ELSE state END
+    WHERE agent_id = :id AND state IN ('spawning', 'booting', 'idle', 'busy')
+"""
+
+
 def connect_spawn(
     connection: Connection, *, agent_id: str, adopter: str, offer_seconds: float
 ) -> SpawnState:
@@ -113,25 +137,7 @@ def connect_spawn(
     ordinary deadline back.
     """
     state = connection.execute(
-        sql("""
-            UPDATE spawns SET
-                adopter = :adopter,
-                idle_at = coalesce(idle_at, clock_timestamp()),
-                deadline_at = CASE
-                    WHEN state = 'busy' THEN deadline_at
-                    WHEN job_id IS NULL THEN NULL
-                    WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
-                    ELSE clock_timestamp() + make_interval(secs => :offer) END,
-                due_at = CASE
-                    WHEN state = 'busy' THEN deadline_at
-                    WHEN job_id IS NULL THEN NULL
-                    WHEN state = 'idle' AND deadline_at IS NOT NULL THEN deadline_at
-                    ELSE clock_timestamp() + make_interval(secs => :offer) END,
-                due_count = 0,
-                state = CASE WHEN state IN ('spawning', 'booting') THEN 'idle' ELSE state END
-            WHERE agent_id = :id AND state IN ('spawning', 'booting', 'idle', 'busy')
-            RETURNING state
-        """),
+        sql(f"{CONNECT} RETURNING state"),
         {"id": agent_id, "adopter": adopter, "offer": offer_seconds},
     ).scalar_one()
     return SpawnState(state)
@@ -282,10 +288,7 @@ def reassert(
             )
             SELECT agent_id FROM mine
         """),
-        {
-            "gateway": gateway,
-            "rows": _as_connections(connections),
-        },
+        {"gateway": gateway, "rows": _as_connections(connections)},
     )
     return frozenset(rows.scalars())
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
+from kici_scaler.store import outcomes
 from kici_scaler.store.bulk import sql
 from kici_scaler.store.retiring import OVER_WITH_ITS_LAST
 
@@ -70,33 +71,35 @@ def reserved_where_nothing_starts(
     return list(rows.scalars())
 
 
-_END = sql(
-    """
+_END = sql(f"""
     WITH old AS (
         SELECT agent_id, state FROM spawns
         WHERE agent_id = ANY(:ids) AND state = ANY(:states)
         ORDER BY agent_id FOR UPDATE
     ), told AS (
         SELECT agent_id, gateway FROM agents WHERE agent_id = ANY(:ids) AND unseen_since IS NULL
+    ), ended AS (
+        UPDATE spawns s SET
+            state = 'destroying', destroy_reason = :reason, condemned_why = :why,
+            destroying_at = clock_timestamp(),
+            deadline_at = clock_timestamp() + make_interval(secs => :quarantine),
+            due_at = greatest(clock_timestamp(), s.lease_expires_at), due_count = 0, attempts = 0,
+            retry_at = NULL
+        FROM old LEFT JOIN told USING (agent_id)
+        WHERE s.agent_id = old.agent_id
+        RETURNING s.*, old.state AS was, told.gateway
+    ), recorded AS ({outcomes.WRITE.format(spawns="ended")}
+    ), revoked AS (
+        DELETE FROM agent_tokens t USING ended WHERE t.agent_id = ended.agent_id
     )
-    UPDATE spawns s SET
-        state = 'destroying', destroy_reason = :reason, condemned_why = :why,
-        destroying_at = clock_timestamp(),
-        deadline_at = clock_timestamp() + make_interval(secs => :quarantine),
-        due_at = greatest(clock_timestamp(), s.lease_expires_at), due_count = 0, attempts = 0,
-        retry_at = NULL
-    FROM old LEFT JOIN told USING (agent_id)
-    WHERE s.agent_id = old.agent_id
-    RETURNING s.agent_id, old.state AS was, s.scaler, s.backend_type, s.machine_id, s.job_id,
-              s.run_id, told.gateway, s.machine_id IS NULL OR EXISTS (
-                  SELECT 1 FROM machines m
-                  WHERE m.machine_id = s.machine_id AND m.backend_type = s.backend_type
-                    AND m.state <> 'unreachable' AND m.last_heartbeat
-                        > clock_timestamp() - make_interval(secs => :stale)) AS is_reachable
-    """,
-    "ids",
-    "states",
-)
+    SELECT s.agent_id, s.was, s.scaler, s.backend_type, s.machine_id, s.job_id, s.run_id,
+           s.gateway, s.machine_id IS NULL OR EXISTS (
+               SELECT 1 FROM machines m
+               WHERE m.machine_id = s.machine_id AND m.backend_type = s.backend_type
+                 AND m.state <> 'unreachable' AND m.last_heartbeat
+                     > clock_timestamp() - make_interval(secs => :stale)) AS is_reachable
+    FROM ended s
+""", "ids", "states", "tail")  # fmt: skip
 
 
 def withdraw(connection: Connection, agent_ids: Sequence[str]) -> list[Ended]:
@@ -113,8 +116,13 @@ def begin(
     why: str,
     quarantine_seconds: float,
     machine_stale_seconds: float = 30.0,
+    failed: bool = False,
+    log_tail: Sequence[str] = (),
 ) -> list[Ended]:
-    """Move these spawns from `states` to destroying; those elsewhere are left alone."""
+    """Move these spawns from `states` to destroying; those elsewhere are left alone.
+
+    Their outcomes tell of it, and their tokens are worth nothing any more.
+    """
     rows = connection.execute(
         _END,
         {
@@ -124,6 +132,8 @@ def begin(
             "why": why,
             "quarantine": quarantine_seconds,
             "stale": machine_stale_seconds,
+            "failed": failed,
+            "tail": list(log_tail),
         },
     )
     return _ended(rows)

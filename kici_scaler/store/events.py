@@ -61,21 +61,40 @@ def record(connection: Connection, events: Iterable[NewEvent]) -> None:
     """
     rows = list(events)
     if rows:
-        connection.execute(_RECORD, {"rows": records(rows)})
+        connection.execute(_RECORD, {"events": as_parameter(rows)})
 
 
 _GIVEN_OUT = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_id_seq"
-_RECORD = sql(f"""
-    WITH mark AS MATERIALIZED (
-        SELECT pg_advisory_xact_lock_shared(({_MARKS}::bigint << 48) | ({_GIVEN_OUT}))
-    )
+_MARK = f"SELECT pg_advisory_xact_lock_shared(({_MARKS}::bigint << 48) | ({_GIVEN_OUT}))"
+_INSERT = """
     INSERT INTO events (at, type, agent_id, job_id, run_id, detail)
-    SELECT coalesce(to_timestamp(at_ms / 1000.0), clock_timestamp()), type, agent_id, job_id,
-           run_id, detail
-    FROM mark, jsonb_to_recordset(CAST(:rows AS jsonb))
+    SELECT coalesce(to_timestamp(e.at_ms / 1000.0), clock_timestamp()), e.type, e.agent_id,
+           e.job_id, {run_id}, e.detail
+    FROM {source}, jsonb_to_recordset(CAST(:events AS jsonb))
       AS e(type text, agent_id text, job_id text, run_id text, detail text,
            at_ms bigint)
-""")
+"""
+_RECORD = sql(
+    f"WITH mark AS MATERIALIZED ({_MARK}) {_INSERT.format(source='mark', run_id='e.run_id')}"
+)
+
+
+def append(when: str, *, run_id: str = "e.run_id") -> str:
+    """Part of a statement that does the same with `:events`, as `as_parameter` has them.
+
+    Args:
+        when: another part of the statement; nothing is appended unless it has its one row.
+        run_id: where the run is read, if it is not the events that say it.
+    """
+    insert = _INSERT.format(source=f"mark, {when}", run_id=run_id)
+    return f"mark AS MATERIALIZED ({_MARK} FROM {when}), appended AS ({insert})"
+
+
+def as_parameter(events: Iterable[NewEvent]) -> str:
+    """What stands for these events as a parameter of a statement."""
+    return records(events)
+
+
 _LOWEST_MARK = sql(f"""
     SELECT min(((classid::bigint << 32) | objid::bigint) & 281474976710655) FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 1 AND classid::bigint >> 16 = {_MARKS}

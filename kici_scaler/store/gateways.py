@@ -29,17 +29,15 @@ def heartbeat(connection: Connection, incarnation: str) -> bool:
     return result.rowcount == 1
 
 
-def is_alive(connection: Connection, incarnation: str) -> bool:
-    """Whether the incarnation may adopt; locks its row so that it cannot be declared dead.
+LOCK_ALIVE = """
+    SELECT incarnation FROM gateways WHERE incarnation = :gateway AND dead_at IS NULL FOR KEY SHARE
+"""
+"""Heartbeats pass this lock, however many agents register without a pause; a death does not."""
 
-    Heartbeats pass this lock, however many agents register without a pause; a death does not.
-    """
-    row = connection.execute(
-        sql("""
-            SELECT 1 FROM gateways WHERE incarnation = :id AND dead_at IS NULL FOR KEY SHARE
-        """),
-        {"id": incarnation},
-    )
+
+def is_alive(connection: Connection, incarnation: str) -> bool:
+    """Whether the incarnation may adopt; locks its row so that it cannot be declared dead."""
+    row = connection.execute(sql(LOCK_ALIVE), {"gateway": incarnation})
     return row.scalar_one_or_none() is not None
 
 

@@ -36,21 +36,19 @@ class OutcomeRow:
     gone_at: datetime | None
 
 
-_RECORD = sql(
-    """
+WRITE = """
     INSERT INTO outcomes AS o
         (agent_id, scaler, backend_type, machine_id, job_id, run_id, first_adopter, adopted_at,
          destroy_reason, condemned_why, failed, targets, log_tail, timings, owner, revision_id)
     SELECT s.agent_id, s.scaler, s.backend_type, s.machine_id, s.job_id, s.run_id, s.adopter,
            CASE WHEN s.adopter IS NOT NULL THEN clock_timestamp() END,
-           s.destroy_reason, s.condemned_why, :failed, s.targets, :tail,
+           s.destroy_reason, s.condemned_why, CAST(:failed AS boolean), s.targets, :tail,
            jsonb_strip_nulls(jsonb_build_object(
                'requested', r.enqueued_at, 'reserved', s.reserved_at,
                'spawning', s.spawning_at, 'booting', s.booting_at, 'idle', s.idle_at,
                'busy', s.busy_at, 'destroying', s.destroying_at)),
            s.owner, s.revision_id
-    FROM spawns s LEFT JOIN scale_requests r ON r.job_id = s.job_id
-    WHERE s.agent_id = ANY(:ids)
+    FROM {spawns} s LEFT JOIN scale_requests r ON r.job_id = s.job_id
     ON CONFLICT (agent_id) DO UPDATE SET
         job_id = excluded.job_id, run_id = excluded.run_id,
         first_adopter = coalesce(o.first_adopter, excluded.first_adopter),
@@ -63,9 +61,11 @@ _RECORD = sql(
         timings = o.timings || excluded.timings,
         owner = excluded.owner, revision_id = excluded.revision_id,
         updated_at = clock_timestamp()
-    """,
-    "ids",
-    "tail",
+"""
+"""Writes what is known of `spawns`, which may be what another part of the statement returns; takes
+`:failed` and the text array `:tail`. The first adopter is never overwritten."""
+_RECORD = sql(
+    WRITE.format(spawns="(SELECT * FROM spawns WHERE agent_id = ANY(:ids))"), "ids", "tail"
 )
 
 

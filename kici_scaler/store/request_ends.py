@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.windows import Windows
+from kici_scaler.store import events
 from kici_scaler.store.bulk import MOST_AT_ONCE, sql
+from kici_scaler.store.events import NewEvent
+from kici_scaler.store.settings import OF_CLUSTER, window
 
 _PART = "static_agent = NULL, static_deadline_at = NULL, static_due_at = NULL"
 _ERASE = f"sealed_payload = NULL, sealed_registry = NULL, finished_at = clock_timestamp(), {_PART}"
 
+_LIFETIME = window("maximum_lifetime_seconds")
+
 
 def start_running(
-    connection: Connection, *, job_id: str, agent_id: str, lifetime_seconds: float
+    connection: Connection, *, job_id: str, agent_id: str
 ) -> Mapping[str, object] | None:
     """Commit a job to the idle agent that accepted it; its sealed payload, or None.
 
@@ -27,14 +33,14 @@ def start_running(
     An agent that asks again for the job it already runs gets the payload again.
     """
     row = connection.execute(
-        sql("""
+        sql(f"""
             WITH taken AS (
                 UPDATE spawns s SET
                     state = 'busy', busy_at = coalesce(s.busy_at, clock_timestamp()),
                     deadline_at = CASE WHEN s.state = 'busy' THEN s.deadline_at
-                        ELSE clock_timestamp() + make_interval(secs => :lifetime) END,
+                        ELSE clock_timestamp() + make_interval(secs => {_LIFETIME}) END,
                     due_at = CASE WHEN s.state = 'busy' THEN s.due_at
-                        ELSE clock_timestamp() + make_interval(secs => :lifetime) END,
+                        ELSE clock_timestamp() + make_interval(secs => {_LIFETIME}) END,
                     due_count = 0
                 FROM scale_requests r
                 WHERE s.agent_id = :agent AND s.job_id = :job AND r.job_id = s.job_id
@@ -52,24 +58,74 @@ def start_running(
             FROM taken WHERE r.job_id = taken.job_id
             RETURNING r.sealed_payload
         """),
-        {"agent": agent_id, "job": job_id, "lifetime": lifetime_seconds},
+        {"agent": agent_id, "job": job_id},
     ).one_or_none()
     return None if row is None else dict(row.sealed_payload or {})
+
+
+_FINISH = f"""
+    UPDATE scale_requests SET state = :state, result = CAST(:result AS jsonb), {_ERASE}
+    WHERE job_id = :job AND state = 'running'
+"""
 
 
 def finish(
     connection: Connection, *, job_id: str, state: RequestState, result: Mapping[str, object]
 ) -> bool:
     """End a running job with its true result; False when it has ended before."""
-    done = connection.execute(
-        sql(f"""
-            UPDATE scale_requests
-            SET state = :state, result = CAST(:result AS jsonb), {_ERASE}
-            WHERE job_id = :job AND state = 'running'
-        """),
-        {"state": state.value, "result": json.dumps(dict(result)), "job": job_id},
-    )
-    return done.rowcount == 1
+    values = {"state": state.value, "result": json.dumps(dict(result)), "job": job_id}
+    return connection.execute(sql(_FINISH), values).rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What became of an agent's report that a job is over; its spawn is locked."""
+
+    is_its_own: bool
+    """Whether the job is the agent's."""
+    is_done: bool
+    """Whether the job ended by it."""
+    windows: Windows
+
+
+_REPORT = sql(f"""
+    WITH its AS MATERIALIZED (
+        SELECT job_id AS its_job FROM spawns WHERE agent_id = :agent FOR NO KEY UPDATE
+    ), done AS (
+        {_FINISH} AND EXISTS (SELECT FROM its WHERE its_job = :job) RETURNING run_id
+    ), {events.append("done", run_id="done.run_id")}
+    SELECT EXISTS (SELECT FROM its WHERE its_job = :job) AS is_its_own,
+           EXISTS (SELECT FROM done) AS is_done, {OF_CLUSTER} AS of_cluster
+""")
+
+
+def report(
+    connection: Connection,
+    *,
+    agent_id: str,
+    job_id: str,
+    state: RequestState,
+    result: Mapping[str, object],
+    event: NewEvent,
+) -> Reported:
+    """As `finish`, of a job that is this agent's, with the event that tells of it.
+
+    The event's run is the request's.
+
+    Whoever accepted the job is committed before its agent can report an end, so what the
+    statement saw before it waited for the spawn is not too old for that.
+    """
+    row = connection.execute(
+        _REPORT,
+        {
+            "agent": agent_id,
+            "job": job_id,
+            "state": state.value,
+            "result": json.dumps(dict(result)),
+            "events": events.as_parameter([event]),
+        },
+    ).one()
+    return Reported(row.is_its_own, row.is_done, Windows.of(row.of_cluster or {}))
 
 
 @dataclass(frozen=True, slots=True)

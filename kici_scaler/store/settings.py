@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from kici_scaler.domain.windows import Windows, spawn_timeout
+from kici_scaler.domain.windows import DEFAULTS, LONGEST_SECONDS, Windows, spawn_timeout
 from kici_scaler.store.bulk import sql
 from kici_scaler.store.failovers import HELD
 
@@ -63,6 +63,22 @@ def parsed(values: Mapping[str, Any]) -> Live:
 def _within_bounds(stored: Mapping[str, object]) -> dict[str, float]:
     found = {scope: spawn_timeout(value) for scope, value in stored.items()}
     return {scope: seconds for scope, seconds in found.items() if seconds is not None}
+
+
+OF_CLUSTER = "(SELECT jsonb_object_agg(key, value) FROM settings WHERE scope = '')"
+"""What `Windows.of` takes, for a statement that reads more than that; null for nothing stored."""
+
+
+def window(name: str) -> str:
+    """The SQL of one window in seconds, for a statement that needs no other.
+
+    As `Windows.of` has it: what is no sensible number counts as unset.
+    """
+    return f"""coalesce((
+        SELECT CAST(stored.n AS double precision) FROM (
+            SELECT CASE jsonb_typeof(value) WHEN 'number' THEN CAST(value AS numeric) END AS n
+            FROM settings WHERE scope = '' AND key = '{name}') AS stored
+        WHERE stored.n BETWEEN 0 AND {LONGEST_SECONDS:.0f}), {getattr(DEFAULTS, name):.1f})"""
 
 
 def windows(connection: Connection) -> Windows:

@@ -55,15 +55,17 @@ def store(connection: Connection, tokens: Iterable[MintedToken], *, ttl_seconds:
     )
 
 
+LABELS = """
+    SELECT labels FROM agent_tokens
+    WHERE token_hash = :hash AND agent_id = :id AND expires_at > clock_timestamp()
+"""
+"""The labels that the token of that hash binds the agent to, if it is valid for it."""
+
+
 def labels_of(connection: Connection, *, agent_id: str, secret: str) -> tuple[str, ...] | None:
     """The labels a valid token binds this agent to; None when it is not valid for it."""
-    labels = connection.execute(
-        sql("""
-            SELECT labels FROM agent_tokens
-            WHERE token_hash = :hash AND agent_id = :id AND expires_at > clock_timestamp()
-        """),
-        {"hash": hashed(secret), "id": agent_id},
-    ).scalar_one_or_none()
+    values = {"hash": hashed(secret), "id": agent_id}
+    labels = connection.execute(sql(LABELS), values).scalar_one_or_none()
     return None if labels is None else tuple(labels)
 
 

@@ -93,10 +93,7 @@ def _started(rows: Rows, *, warm: bool = False, twice: bool = False) -> None:
     job = rows.request(state="assigned")
     agent = rows.spawn(S.IDLE, job=job, warm=warm)
     for _ in range(2 if twice else 1):
-        assert (
-            rows.call(request_ends.start_running, job_id=job, agent_id=agent, lifetime_seconds=60)
-            is not None
-        )
+        assert rows.call(request_ends.start_running, job_id=job, agent_id=agent) is not None
 
 
 def _histogram(rows: Rows) -> dict[tuple[str, ...], dict[float | None, float]]:

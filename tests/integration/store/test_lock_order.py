@@ -140,9 +140,7 @@ def test_a_job_is_accepted_while_it_is_called_off(rows: Rows, pool: ThreadPoolEx
         rows,
         pool,
         lambda connection: request_ends.spawn_of(connection, job),
-        lambda connection: request_ends.start_running(
-            connection, job_id=job, agent_id=agent, lifetime_seconds=60
-        ),
+        lambda connection: request_ends.start_running(connection, job_id=job, agent_id=agent),
         lambda connection: request_ends.cancel(connection, job_id=job, reason="enough"),
     )
     assert state == "assigned"

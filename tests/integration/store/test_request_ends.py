@@ -9,7 +9,8 @@ import pytest
 
 from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.store import request_ends
+from kici_scaler.store import request_ends, settings
+from kici_scaler.store.events import EventType, NewEvent
 from tests.support.rows import ENVELOPE, Rows
 
 S, R = SpawnState, RequestState
@@ -17,10 +18,12 @@ NOT_OVER = ("waiting", "assigned", "running")
 OVER = ("succeeded", "failed", "cancelled", "refused")
 
 
-def _accept(rows: Rows, job: str, agent: str, lifetime: float = 60.0) -> object:
-    return rows.call(
-        request_ends.start_running, job_id=job, agent_id=agent, lifetime_seconds=lifetime
-    )
+def _accept(rows: Rows, job: str, agent: str) -> object:
+    return rows.call(request_ends.start_running, job_id=job, agent_id=agent)
+
+
+def _lifetime(rows: Rows, seconds: float) -> None:
+    rows.call(settings.put, "maximum_lifetime_seconds", seconds, changed_by="a test")
 
 
 def _offered(rows: Rows, **more: Any) -> tuple[str, str]:
@@ -30,19 +33,22 @@ def _offered(rows: Rows, **more: Any) -> tuple[str, str]:
 
 def test_an_accepted_job_runs_and_its_agent_is_busy_for_a_lifetime(rows: Rows) -> None:
     job, agent = _offered(rows)
-    assert _accept(rows, job, agent, 1000) == ENVELOPE
+    _lifetime(rows, 1000)
+    assert _accept(rows, job, agent) == ENVELOPE
     assert rows.get("scale_requests", job)["state"] == "running"
     spawn = rows.get("spawns", agent)
     assert spawn["state"] == "busy"
     assert abs(spawn["due_at"] - spawn["deadline_at"]).total_seconds() < 1
     assert rows.count("spawns", "deadline_at > clock_timestamp() + interval '990 s'") == 1
+    assert rows.count("spawns", "deadline_at < clock_timestamp() + interval '1010 s'") == 1
 
 
 def test_an_agent_that_asks_again_gets_the_payload_again_and_no_longer_life(rows: Rows) -> None:
     job, agent = _offered(rows)
-    _accept(rows, job, agent, 1000)
+    _accept(rows, job, agent)
     before = rows.get("spawns", agent)
-    assert _accept(rows, job, agent, 9000) == ENVELOPE
+    _lifetime(rows, 9000)
+    assert _accept(rows, job, agent) == ENVELOPE
     after = rows.get("spawns", agent)
     assert [before[name] for name in ("busy_at", "deadline_at", "due_at")] == [
         after[name] for name in ("busy_at", "deadline_at", "due_at")
@@ -108,6 +114,40 @@ def test_a_result_ends_only_a_running_job(rows: Rows, state: str) -> None:
     before = rows.get("scale_requests", job)
     assert not rows.call(request_ends.finish, job_id=job, state=R.SUCCEEDED, result={})
     assert rows.get("scale_requests", job) == before
+
+
+def _report(rows: Rows, agent: str, job: str) -> request_ends.Reported:
+    reported: request_ends.Reported = rows.call(
+        request_ends.report,
+        agent_id=agent,
+        job_id=job,
+        state=R.SUCCEEDED,
+        result={"exitCode": 0},
+        event=NewEvent(EventType.REQUEST_FINISHED, agent, job, None, "succeeded"),
+    )
+    return reported
+
+
+def test_a_reported_end_is_stored_and_told_of_once(rows: Rows) -> None:
+    agent, job = rows.busy()
+    first, second = _report(rows, agent, job), _report(rows, agent, job)
+    assert (first.is_its_own, first.is_done) == (True, True)
+    assert (second.is_its_own, second.is_done) == (True, False)
+    row = rows.get("scale_requests", job)
+    assert (row["state"], row["result"]) == ("succeeded", {"exitCode": 0})
+    (told,) = rows.all("SELECT agent_id, job_id, run_id, detail FROM events")
+    assert tuple(told) == (agent, job, row["run_id"], "succeeded")
+
+
+def test_nobody_reports_the_end_of_anothers_job(rows: Rows) -> None:
+    _, job = rows.busy()
+    another, _ = rows.busy()
+    before = rows.get("scale_requests", job)
+    for agent in (another, "unknown"):
+        reported = _report(rows, agent, job)
+        assert (reported.is_its_own, reported.is_done) == (False, False)
+    assert rows.get("scale_requests", job) == before
+    assert rows.count("events") == 0
 
 
 def test_a_result_that_comes_twice_counts_once(rows: Rows) -> None:

@@ -12,7 +12,17 @@ from sqlalchemy.exc import NoResultFound
 
 from kici_scaler.domain.request import RequestState
 from kici_scaler.domain.spawn import EDGES, DestroyReason, SpawnState, may
-from kici_scaler.store import agents, due, endings, gateways, observation, request_ends, starts
+from kici_scaler.store import (
+    agents,
+    arrivals,
+    due,
+    endings,
+    gateways,
+    observation,
+    request_ends,
+    starts,
+)
+from kici_scaler.store.events import EventType, NewEvent
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -53,10 +63,15 @@ def _connect(connection: Connection, agent: str, job: str) -> Any:
     return agents.connect_spawn(connection, agent_id=agent, adopter="gw-1", offer_seconds=30)
 
 
-def _start_running(connection: Connection, agent: str, job: str) -> Any:
-    return request_ends.start_running(
-        connection, job_id=job, agent_id=agent, lifetime_seconds=86_400
+def _connect_first(connection: Connection, agent: str, job: str) -> Any:
+    event = NewEvent(EventType.CONNECTING, agent, job, None)
+    return arrivals.connect_first(
+        connection, agent_id=agent, adopter="gw-1", offer_seconds=30, event=event
     )
+
+
+def _start_running(connection: Connection, agent: str, job: str) -> Any:
+    return request_ends.start_running(connection, job_id=job, agent_id=agent)
 
 
 def _begin(connection: Connection, agent: str, job: str) -> Any:
@@ -101,6 +116,9 @@ MOVES = {
         {},
     ),
     "connect": Move(_connect, {S.SPAWNING: S.IDLE, S.BOOTING: S.IDLE}, refuses=NoResultFound),
+    "connect for the first time": Move(
+        _connect_first, {S.SPAWNING: S.IDLE, S.BOOTING: S.IDLE}, refuses=NoResultFound
+    ),
     "accept": Move(_start_running, {S.IDLE: S.BUSY}),
     "withdraw": Move(
         lambda connection, agent, job: endings.withdraw(connection, [agent]), {S.RESERVED: None}
