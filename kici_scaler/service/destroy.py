@@ -17,7 +17,7 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.metrics import declared
 from kici_scaler.service import revisions
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import counts, endings, settings, warm_books
+from kici_scaler.store import counts, endings, settings
 from kici_scaler.store.counts import Count
 from kici_scaler.store.endings import TakenDestroy
 from kici_scaler.store.engine import transaction
@@ -76,19 +76,20 @@ def confirm(
 ) -> bool:
     """Apply: the compute is confirmed gone. False when the lease was lost meanwhile."""
     with transaction(runtime.engine) as connection:
-        gone = endings.confirm_gone(
+        wishes = endings.confirm_gone(
             connection,
             agent_id=order.row.agent_id,
             token=order.row.token,
             exit_cause=exit_cause,
             log_tail=log_tail,
         )
-        wishes = warm_books.wishes(connection) if gone else warm_books.Wishes()
+    if wishes is None:
+        return False
     if wishes.requests_wait:
         runtime.hints.admit(soon=True)
-    if wishes.pools_short or (gone and order.row.job_id is None):
+    if wishes.pools_short or order.row.job_id is None:
         runtime.hints.fill(soon=True)
-    return gone
+    return True
 
 
 def postpone(runtime: Runtime, order: DestroyOrder) -> SpawnState | None:

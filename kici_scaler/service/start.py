@@ -12,6 +12,7 @@ that token made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ class StartOrder:
     windows: Windows = field(repr=False)
     pool_cap: Cap | None = None
     """What its machine pool holds at most, by the revision it was reserved under."""
+    taken_at: float = field(default_factory=time.monotonic, compare=False)
+    """Until when it was certainly wanted, by this process's own clock."""
 
 
 def take(
@@ -140,11 +143,11 @@ def record_created(
             ref=ref,
             boot_floor_seconds=windows.boot_floor_seconds,
             look_after_seconds=windows.settle_seconds,
+            told=_events(row, told),
         )
         if state is None:
             # The answer to the COMMIT of this very apply may have been lost.
             return starts.made_with(connection, agent_id=row.agent_id, token=row.token)
-        events.record(connection, _events(row, told))
     if state is SpawnState.DESTROYING:
         ending.announce(runtime, _destroy_again(row))
     return state

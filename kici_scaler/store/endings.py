@@ -17,6 +17,7 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.store import outcomes
 from kici_scaler.store.bulk import sql
 from kici_scaler.store.retiring import OVER_WITH_ITS_LAST
+from kici_scaler.store.warm_books import WISHES, Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,11 @@ class Ended:
     """Whether somebody may tear it down: its machine was heard of lately, or it has none."""
 
 
-_WITHDRAW = sql(
-    """
+_WITHDRAW = sql("""
     DELETE FROM spawns WHERE agent_id = ANY(:ids) AND state = 'reserved'
     RETURNING agent_id, state AS was, scaler, backend_type, machine_id, job_id, run_id,
               CAST(NULL AS text) AS gateway
-    """,
-    "ids",
-)
+""", "ids")  # fmt: skip
 
 
 def reserved_where_nothing_starts(
@@ -236,7 +234,7 @@ _GONE = sql(f"""
                             ELSE o.log_tail END
         FROM gone WHERE o.agent_id = gone.agent_id
     )
-    SELECT agent_id FROM gone
+    SELECT {WISHES} FROM gone
 """, "tail")  # fmt: skip
 
 
@@ -247,8 +245,11 @@ def confirm_gone(
     token: int,
     exit_cause: Mapping[str, object] | None,
     log_tail: Sequence[str],
-) -> bool:
-    """Delete the row of compute that is confirmed gone; False when the lease was lost."""
+) -> Wishes | None:
+    """Delete the row of compute that is confirmed gone; None when the lease was lost.
+
+    Says who could use the room.
+    """
     row = connection.execute(
         _GONE,
         {
@@ -257,8 +258,8 @@ def confirm_gone(
             "cause": None if exit_cause is None else json.dumps(dict(exit_cause)),
             "tail": list(log_tail),
         },
-    )
-    return row.scalar_one_or_none() is not None
+    ).one_or_none()
+    return None if row is None else Wishes(**row._mapping)
 
 
 def postpone(

@@ -7,13 +7,15 @@ token when it applies, and may only undo what that token made.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store import events
 from kici_scaler.store.bulk import sql
+from kici_scaler.store.events import NewEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,8 @@ def still_wanted(connection: Connection, agent_id: str, token: int) -> bool:
     return bool(row.scalar_one())
 
 
-_CREATED = sql("""
+_CREATED = sql(f"""
+    WITH made AS (
     UPDATE spawns SET
         backend_ref = CAST(:ref AS jsonb), created_with = lease_token,
         lease_holder = NULL, lease_expires_at = NULL,
@@ -193,6 +196,8 @@ _CREATED = sql("""
         state = CASE WHEN state = 'spawning' THEN 'booting' ELSE state END
     WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
     RETURNING state
+    ), {events.append("made")}
+    SELECT state FROM made
 """)
 
 
@@ -204,8 +209,9 @@ def record_created(
     ref: Mapping[str, str],
     boot_floor_seconds: float,
     look_after_seconds: float,
+    told: Iterable[NewEvent] = (),
 ) -> SpawnState | None:
-    """Record what a token made; None when the lease was lost (undo only what it made).
+    """Record what a token made and told; None when the lease was lost (undo only what it made).
 
     Whatever the state has become meanwhile, what exists is recorded; only `spawning`
     advances, since the agent may have registered already.
@@ -218,6 +224,7 @@ def record_created(
             "ref": json.dumps(dict(ref)),
             "boot_floor": boot_floor_seconds,
             "look_after": look_after_seconds,
+            "events": events.as_parameter(told),
         },
     ).scalar_one_or_none()
     return None if state is None else SpawnState(state)

@@ -155,12 +155,13 @@ class Wishes:
     pools_short: bool = False
 
 
+WISHES = """
+    EXISTS (SELECT 1 FROM scale_requests WHERE state = 'waiting') AS requests_wait,
+    EXISTS (SELECT 1 FROM warm_pools WHERE short > 0) AS pools_short
+"""
+"""The columns of `Wishes`."""
+
+
 def wishes(connection: Connection) -> Wishes:
     """Whether requests wait, and whether some pool misses agents."""
-    row = connection.execute(
-        sql("""
-            SELECT EXISTS (SELECT 1 FROM scale_requests WHERE state = 'waiting') AS requests_wait,
-                   EXISTS (SELECT 1 FROM warm_pools WHERE short > 0) AS pools_short
-        """)
-    ).one()
-    return Wishes(**row._mapping)
+    return Wishes(**connection.execute(sql(f"SELECT {WISHES}")).one()._mapping)

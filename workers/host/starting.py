@@ -16,7 +16,6 @@ from kici_scaler.service import start
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder, Told
 from kici_scaler.storable import storable
-from kici_scaler.store.engine import DatabaseUnreachable
 from kici_scaler.store.events import EventType
 from workers.contract import (
     Backend,
@@ -33,6 +32,7 @@ from workers.forwarded import forwarded_environment
 from workers.host.budget import Budget
 from workers.host.persist import persist
 from workers.host.unsealing import Unsealer
+from workers.host.wanted import StillWanted
 
 log = structlog.get_logger(__name__)
 
@@ -110,16 +110,9 @@ class Starter:
             limits=Amount(row.limit_cpu_millis, row.limit_memory_bytes),
             environment=self.environment,
             options=order.scaler.options,
-            still_wanted=lambda: self._still_wanted(order),
+            still_wanted=StillWanted(self.runtime, order),
             report=report,
         )
-
-    def _still_wanted(self, order: StartOrder) -> bool:
-        """A database that cannot be asked is no reason to stop: the token fences the rest."""
-        try:
-            return start.still_wanted(self.runtime, order)
-        except DatabaseUnreachable:
-            return True
 
     def _created(self, order: StartOrder, ref: dict[str, str], told: list[Told]) -> None:
         reached("start.acted")

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.store import endings, outcomes
 from kici_scaler.store.endings import Ended, TakenDestroy
+from kici_scaler.store.warm_books import Wishes
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -40,7 +41,8 @@ def _take(connection: Connection, *, holder: str = "me", most: int = 9) -> list[
 
 def _gone(connection: Connection, agent: str, token: int, **more: Any) -> bool:
     given: dict[str, Any] = {"exit_cause": None, "log_tail": (), **more}
-    return endings.confirm_gone(connection, agent_id=agent, token=token, **given)
+    confirmed = endings.confirm_gone(connection, agent_id=agent, token=token, **given)
+    return confirmed is not None
 
 
 def _ending(rows: Rows, **more: Any) -> str:
@@ -88,6 +90,20 @@ def test_only_the_named_states_are_ended(rows: Rows) -> None:
     busy, idle = rows.busy()[0], rows.spawn(S.IDLE)
     ended = rows.call(_begin, busy, idle, states=[S.IDLE])
     assert [each.agent_id for each in ended] == [idle]
+
+
+def test_whoever_could_use_the_room_is_told_of_with_the_end(rows: Rows) -> None:
+    def gone() -> Wishes | None:
+        agent = _ending(rows)
+        (taken,) = rows.call(_take)
+        wishes: Wishes | None = rows.call(
+            endings.confirm_gone, agent_id=agent, token=taken.token, exit_cause=None, log_tail=()
+        )
+        return wishes
+
+    assert gone() == Wishes()
+    rows.request()
+    assert gone() == Wishes(requests_wait=True)
 
 
 def test_an_end_is_begun_once_however_many_begin_it(rows: Rows) -> None:

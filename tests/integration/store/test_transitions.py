@@ -262,7 +262,7 @@ STRANGERS = {
     "record what was created": None,
     "undo a start": False,
     "give a start back": None,
-    "confirm gone": False,
+    "confirm gone": None,
     "put a destroy off": None,
 }
 
