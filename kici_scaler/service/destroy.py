@@ -21,6 +21,7 @@ from kici_scaler.store import counts, endings, settings
 from kici_scaler.store.counts import Count
 from kici_scaler.store.endings import TakenDestroy
 from kici_scaler.store.engine import transaction
+from kici_scaler.store.single import one_statement
 
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -75,7 +76,7 @@ def confirm(
     log_tail: Sequence[str] = (),
 ) -> bool:
     """Apply: the compute is confirmed gone. False when the lease was lost meanwhile."""
-    with transaction(runtime.engine) as connection:
+    with one_statement(runtime.engine) as connection:
         wishes = endings.confirm_gone(
             connection,
             agent_id=order.row.agent_id,

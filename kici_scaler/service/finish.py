@@ -22,6 +22,7 @@ from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import request_ends, requests, settings
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
+from kici_scaler.store.single import one_statement
 
 ENDS = {
     "succeeded": RequestState.SUCCEEDED,
@@ -40,14 +41,11 @@ def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, obje
     Raises:
         DatabaseUnreachable: not known; the agent will say again that it accepted.
     """
-    with transaction(runtime.engine) as connection:
-        if is_minted(agent_id):
+    if is_minted(agent_id):
+        with one_statement(runtime.engine) as connection:
             payload = request_ends.start_running(connection, job_id=job_id, agent_id=agent_id)
-        else:
-            windows = settings.windows(connection)
-            payload = static_agents.accept(
-                connection, agent_id=agent_id, job_id=job_id, windows=windows
-            )
+    else:
+        payload = static_agents.accept(runtime, agent_id=agent_id, job_id=job_id)
     reached("accept.committed")
     return payload
 

@@ -29,6 +29,7 @@ from kici_scaler.store import counts, events, machines, request_ends, settings, 
 from kici_scaler.store.counts import Count
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
+from kici_scaler.store.single import one_statement
 from kici_scaler.store.starts import TakenStart
 from kici_scaler.store.tokens import MintedToken
 
@@ -113,7 +114,7 @@ def _order(
 
 def still_wanted(runtime: Runtime, order: StartOrder) -> bool:
     """Whether the lease still leads and nobody has called the agent off."""
-    with transaction(runtime.engine) as connection:
+    with one_statement(runtime.engine) as connection:
         return starts.still_wanted(connection, order.row.agent_id, order.row.token)
 
 
@@ -135,7 +136,7 @@ def record_created(
         DatabaseUnreachable: repeat while the lease lasts; then leave it to the next holder.
     """
     row, windows = order.row, order.windows
-    with transaction(runtime.engine) as connection:
+    with one_statement(runtime.engine) as connection:
         state = starts.record_created(
             connection,
             agent_id=row.agent_id,

@@ -41,18 +41,18 @@ FREED = ending.Effects(requests_waiting=True)
 """An agent has no job any more: whoever waits for it should be decided."""
 
 
-def accept(
-    connection: Connection, *, agent_id: str, job_id: str, windows: Windows
-) -> Mapping[str, object] | None:
+def accept(runtime: Runtime, *, agent_id: str, job_id: str) -> Mapping[str, object] | None:
     """Commit the job to the agent; its sealed payload, None when it may not have it."""
-    payload = static_jobs.start_running(
-        connection,
-        job_id=job_id,
-        agent_id=agent_id,
-        lifetime_seconds=windows.maximum_lifetime_seconds,
-    )
-    if payload is None:
-        static_agents.stop(connection, agent_id, job_id, seconds=windows.cancel_grace_seconds)
+    with transaction(runtime.engine) as connection:
+        windows = settings.windows(connection)
+        payload = static_jobs.start_running(
+            connection,
+            job_id=job_id,
+            agent_id=agent_id,
+            lifetime_seconds=windows.maximum_lifetime_seconds,
+        )
+        if payload is None:
+            static_agents.stop(connection, agent_id, job_id, seconds=windows.cancel_grace_seconds)
     return payload
 
 

@@ -1,0 +1,42 @@
+"""A transaction of one statement: sent alone, without a round trip to begin and one to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
+
+
+@contextmanager
+def one_statement(engine: Engine) -> Iterator[Connection]:
+    """Where one statement is all there is: the server commits it as it ends.
+
+    What reads may follow it; a second statement that writes would be a transaction of its own.
+
+    Raises:
+        CommitUnknown: the server went away, before or after it had committed.
+        Contended: a wait for others passed its bound; nothing happened.
+    """
+    try:
+        with transaction(engine) as connection, _committed_by_the_server(connection):
+            yield connection
+    except CommitUnknown:
+        raise
+    except DatabaseUnreachable as error:
+        raise CommitUnknown(error.__cause__ or error) from error
+
+
+@contextmanager
+def _committed_by_the_server(connection: Connection) -> Iterator[None]:
+    """Said to the driver alone, and taken back: SQLAlchemy's own way tells the server each time."""
+    session: Any = connection.connection.dbapi_connection
+    session.autocommit = True
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.autocommit = False
