@@ -20,6 +20,8 @@ from kici_scaler.service.reload import Reloaded
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store.revisions import RevisionRow
 
+RevisionId = Annotated[int, Path(ge=1, lt=1 << 63)]
+
 router = APIRouter(prefix="/v1/config", tags=["configuration"])
 
 
@@ -139,9 +141,7 @@ async def history(
 
 
 @router.get("/revisions/{revision}")
-async def one(
-    revision: Annotated[int, Path(ge=1)], gateway: TheGateway, _: AsOperator
-) -> RevisionDocument:
+async def one(revision: RevisionId, gateway: TheGateway, _: AsOperator) -> RevisionDocument:
     """A configuration in full."""
     document, plan = await gateway.threads.http(reload.shown, gateway.runtime.engine, revision)
     return RevisionDocument(
@@ -153,9 +153,7 @@ async def one(
 
 
 @router.post("/revisions/{revision}/rollback")
-async def roll_back(
-    revision: Annotated[int, Path(ge=1)], gateway: TheGateway, caller: AsOperator
-) -> ReloadAnswer:
+async def roll_back(revision: RevisionId, gateway: TheGateway, caller: AsOperator) -> ReloadAnswer:
     """Take an earlier configuration over again, as a new revision."""
     done = await gateway.threads.http(
         reload.roll_back, gateway.runtime, revision, author=caller.actor

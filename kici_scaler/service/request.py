@@ -44,12 +44,17 @@ class Answer:
     scaler: str | None = None
 
 
-def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]:
+def submit(
+    runtime: Runtime, bodies: Sequence[ScaleRequestBody], *, may_leave: bool = False
+) -> list[Answer]:
     """Store requests and decide them; the answers are in the order of the bodies.
 
     A request exists once this returns; asking again for the same job tells what became of
-    it. While others decide it is only stored, and one pass decides all that came meanwhile; one
-    that may not wait keeps its caller until it is decided.
+    it. When another holder is deciding, the answer is what stands in the row by then.
+
+    Args:
+        may_leave: while others decide, requests that may wait are only stored, and one pass decides
+            all that came meanwhile. Nobody waits for it, and each costs a part of it.
 
     Raises:
         DatabaseUnreachable: whether it was stored is not known; ask again.
@@ -57,15 +62,15 @@ def submit(runtime: Runtime, bodies: Sequence[ScaleRequestBody]) -> list[Answer]
     """
     rows = {body.job_id: body.to_row() for body in bodies}
     if serve_ready.serve(runtime, list(rows.values())) is None:
-        _store(runtime, list(rows.values()))
+        _store(runtime, list(rows.values()), may_leave=may_leave)
     return _answers(runtime, bodies, rows)
 
 
-def _store(runtime: Runtime, rows: Sequence[NewRequest]) -> None:
-    """Insert, and decide at once unless others do; who may wait is then left to their next pass."""
-    can_wait = all(row.may_wait for row in rows)
-    with runtime.mutex.held(patient=not can_wait) as mine:
-        leaves_it = mine is False and can_wait
+def _store(runtime: Runtime, rows: Sequence[NewRequest], *, may_leave: bool) -> None:
+    """Insert, and decide at once, or after others, or leave it to their next pass."""
+    may_leave = may_leave and all(row.may_wait for row in rows)
+    with runtime.mutex.held(patient=not may_leave) as mine:
+        leaves_it = mine is False and may_leave
         done = _store_and_try(runtime, rows, decides=not leaves_it)
     if done is not None:
         admit.announce(runtime, done)

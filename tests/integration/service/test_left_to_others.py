@@ -49,8 +49,18 @@ def hints() -> _Hints:
 
 
 def _ask(runtime: Runtime, job: str, **more: Any) -> request.Answer:
-    (answer,) = request.submit(runtime, [parse_request(work.body(job, "roomy", **more))])
+    bodies = [parse_request(work.body(job, "roomy", **more))]
+    (answer,) = request.submit(runtime, bodies, may_leave=True)
     return answer
+
+
+def test_who_wants_to_know_has_patience(runtime: Runtime, hints: _Hints) -> None:
+    mutex = _Busy(False)
+    busy = replace(runtime, mutex=mutex, hints=hints)
+    (answer,) = request.submit(busy, [parse_request(work.body("job", "roomy"))])
+    assert answer.result is Result.SPAWNING
+    assert mutex.patience == [True]
+    assert hints.left == 0
 
 
 def test_one_that_may_wait_is_only_stored_and_the_next_pass_decides_all_of_them(
