@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from kici_scaler.errors import ExitCode, InvalidInput, KiciError
 _FILE_VERSION = 1
 _KEY_ID_LENGTH = 16
 _KEY_BYTES = 32
+# Kept, since finding its public half is half of the work of opening.
+_private = lru_cache(maxsize=16)(PrivateKey)
 
 
 class SealingError(KiciError):
@@ -171,7 +174,7 @@ def open_envelope(keys: SealingKeys, envelope: Envelope) -> bytes:
     """
     key = keys.by_id(envelope.key_id)
     try:
-        return SealedBox(PrivateKey(key.private_key)).decrypt(_decoded(envelope.sealed))
+        return SealedBox(_private(key.private_key)).decrypt(_decoded(envelope.sealed))
     except (CryptoError, SealingError, ValueError, TypeError) as problem:
         raise DamagedEnvelope(
             f"an envelope for key {envelope.key_id} does not open",
@@ -258,17 +261,11 @@ def _parsed_key(value: Mapping[str, Any]) -> SealingKey:
 
 def _write(path: Path, keys: Iterable[SealingKey], *, replace: bool) -> None:
     """Write the file as a whole; without `replace`, whoever was first wins."""
-    document = {
-        "version": _FILE_VERSION,
-        "keys": [
-            {
-                "keyId": key.key_id,
-                "createdAt": key.created_at,
-                "privateKey": _encoded(key.private_key),
-            }
-            for key in keys
-        ],
-    }
+    stored = [
+        {"keyId": key.key_id, "createdAt": key.created_at, "privateKey": _encoded(key.private_key)}
+        for key in keys
+    ]
+    document = {"version": _FILE_VERSION, "keys": stored}
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:

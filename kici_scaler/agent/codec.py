@@ -7,14 +7,15 @@ newer peer may add some; a missing field takes its default, or is an error witho
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_Reader = Callable[[object, str], Any]
 
 _JSON_KINDS: Mapping[type, str] = {
     str: "text",
@@ -50,8 +51,13 @@ def camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
+_AS_THEY_ARE = frozenset({str, int, float, bool, NoneType})
+
+
 def to_plain(value: Any) -> Any:
     """The JSON-able form of a dataclass, enum, tuple or mapping; other values as they are."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
@@ -65,11 +71,16 @@ def to_plain(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """Compact JSON; characters beyond ASCII stay as they are."""
-    return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(to_plain(value))
 
 
 def _no_such_number(text: str) -> float:
     raise ValueError(f"{text} is no JSON number")
+
+
+# Made once: `json` makes a new one for each text that is not written or read its usual way.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_no_such_number)
 
 
 def loads_object(text: str | bytes) -> dict[str, Any]:
@@ -79,7 +90,9 @@ def loads_object(text: str | bytes) -> dict[str, Any]:
         Malformed: not JSON, nested too deep, or JSON of another kind.
     """
     try:
-        value = json.loads(text, parse_constant=_no_such_number)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError) as problem:
         raise Malformed(f"not JSON: {problem}") from problem
     if not isinstance(value, dict):
@@ -93,46 +106,50 @@ def from_plain(shape: type[T], value: object, where: str = "") -> T:
     Raises:
         Malformed: a field is missing or of another kind.
     """
-    found: T = _read(shape, value, where or shape.__name__)
+    found: T = _reader(cast(Hashable, shape))(value, where or shape.__name__)
     return found
 
 
-def _read(shape: Any, value: object, where: str) -> Any:
+@lru_cache(maxsize=256)
+def _reader(shape: Any) -> _Reader:
+    """What reads a value of that type; found once, since every message asks for each field."""
     origin = get_origin(shape)
     if origin in (Union, UnionType):
-        return _read_optional(shape, value, where)
+        (inner,) = (each for each in get_args(shape) if each is not NoneType)
+        return partial(_read_optional, _reader(inner))
     if origin is tuple:
-        return _read_list(get_args(shape)[0], value, where)
+        return partial(_read_list, _reader(get_args(shape)[0]))
     if origin is not None and issubclass(origin, Mapping):
-        return _read_mapping(get_args(shape)[1], value, where)
+        return partial(_read_mapping, _reader(get_args(shape)[1]))
     if shape is object:
-        return value
+        return _as_it_is
     if is_dataclass(shape):
-        return _read_dataclass(shape, value, where)
+        return partial(_read_dataclass, shape)
     if issubclass(shape, Enum):
-        return _read_enum(shape, value, where)
-    return _read_scalar(shape, value, where)
+        return partial(_read_enum, shape)
+    return partial(_read_scalar, shape)
 
 
-def _read_optional(shape: Any, value: object, where: str) -> Any:
-    if value is None:
-        return None
-    (inner,) = (each for each in get_args(shape) if each is not NoneType)
-    return _read(inner, value, where)
+def _as_it_is(value: object, _where: str) -> object:
+    return value
 
 
-def _read_list(inner: Any, value: object, where: str) -> tuple[Any, ...]:
+def _read_optional(read: _Reader, value: object, where: str) -> Any:
+    return None if value is None else read(value, where)
+
+
+def _read_list(read: _Reader, value: object, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise Malformed(f"{where}: expected a list")
-    return tuple(_read(inner, each, f"{where}[{index}]") for index, each in enumerate(value))
+    return tuple(read(each, f"{where}[{index}]") for index, each in enumerate(value))
 
 
-def _read_mapping(inner: Any, value: object, where: str) -> dict[str, Any]:
+def _read_mapping(read: _Reader, value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed(f"{where}: expected an object")
     for key in value:
         _read_scalar(str, key, where)
-    return {key: _read(inner, each, f"{where}.{key}") for key, each in value.items()}
+    return {key: read(each, f"{where}.{key}") for key, each in value.items()}
 
 
 def _read_dataclass(shape: Any, value: object, where: str) -> Any:
@@ -141,7 +158,7 @@ def _read_dataclass(shape: Any, value: object, where: str) -> Any:
     found: dict[str, Any] = {}
     for name, key, kind, may_be_missing in _plan(shape):
         if key in value:
-            found[name] = _read(kind, value[key], f"{where}.{key}")
+            found[name] = _reader(kind)(value[key], f"{where}.{key}")
         elif not may_be_missing:
             raise Malformed(f"{where}.{key}: missing")
     return shape(**found)
