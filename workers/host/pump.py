@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -15,6 +16,8 @@ log = structlog.get_logger(__name__)
 
 Order = TypeVar("Order")
 
+GATHER_SECONDS: Final = 0.005
+"""How long a free slot waits for others, once the rows had more to do than slots were free."""
 LONGEST_TAKE_SECONDS = 15.0
 """A little more than the database lets a transaction take."""
 
@@ -24,7 +27,8 @@ class Pump(Generic[Order]):
 
     `prime` takes what free slots allow and hands each order to a thread of its own; it
     returns without waiting for them. When an order ends and the last take left work
-    behind, the pump primes itself. Calls in between collapse into one more round.
+    behind, the pump primes itself, after a moment in which more orders may end: a take of
+    many costs what one of a single order does. Calls in between collapse into one more round.
 
     Args:
         take: takes up to that many orders from the rows; and whether it left some behind
@@ -49,6 +53,7 @@ class Pump(Generic[Order]):
         self._taking = False
         self._again = False
         self._hungry = False
+        self._gathering = False
         self._ended_meanwhile = False
         self._closed = False
 
@@ -121,8 +126,9 @@ class Pump(Generic[Order]):
                 self._free += 1
                 self._running.pop(id(order), None)
                 self._ended_meanwhile = True
-                hungry = self._hungry and not self._closed
-        if hungry:
+                gather = self._hungry and not (self._gathering or self._closed)
+                self._gathering = self._gathering or gather
+        if gather:
             self._prime_again()
 
     def _do(self, order: Order) -> None:
@@ -134,6 +140,9 @@ class Pump(Generic[Order]):
             log.exception("step failed unexpectedly; its lease will end", pump=self._name)
 
     def _prime_again(self) -> None:
+        sleep(GATHER_SECONDS)
+        with self._state:
+            self._gathering = False
         try:
             self.prime()
         except KiciError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.waiting import eventually
-from workers.host.pump import Pump
+from workers.host.pump import GATHER_SECONDS, Pump
 
 PATIENCE_SECONDS = 10.0
 
@@ -27,6 +27,7 @@ class Yard:
     allowed: int = 1
     done: list[str] = field(default_factory=list)
     at_work: int = 0
+    takes: int = 0
     looked: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
     finish: threading.Event = field(default_factory=threading.Event)
@@ -34,6 +35,7 @@ class Yard:
     breaks: bool = False
 
     def take(self, most: int) -> tuple[list[str], bool]:
+        self.takes += 1
         if self.breaks:
             raise Broken
         room = max(0, min(most, self.allowed - self.at_work, len(self.waiting)))
@@ -99,6 +101,25 @@ def test_what_is_taken_while_the_pump_closes_is_still_done(pump: Pump[str], yard
         thread.join(PATIENCE_SECONDS)
     assert yard.done == ["late"]
     assert pump.prime() == 0
+
+
+def test_slots_that_are_freed_in_one_moment_are_filled_by_one_take(
+    pump: Pump[str], yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment: list[float] = []
+
+    def pass_by(seconds: float) -> None:
+        moment.append(seconds)
+        eventually(lambda: not pump.running, why="all that ran have ended")
+
+    monkeypatch.setattr("workers.host.pump.sleep", pass_by)
+    yard.allowed = 4
+    yard.waiting.extend("abcdefgh")
+    assert pump.prime() == 4
+    yard.finish.set()
+    eventually(lambda: sorted(yard.done) == list("abcdefgh"), why="all were done")
+    assert yard.takes == 2
+    assert moment == [GATHER_SECONDS]
 
 
 def test_only_what_is_done_right_now_counts_as_running(pump: Pump[str], yard: Yard) -> None:
