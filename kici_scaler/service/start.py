@@ -30,7 +30,7 @@ from kici_scaler.store.counts import Count
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 from kici_scaler.store.single import one_statement
-from kici_scaler.store.starts import TakenStart
+from kici_scaler.store.starts import MadeStart, TakenStart
 from kici_scaler.store.tokens import MintedToken
 
 HOLD_BACK_SECONDS = 30.0
@@ -127,31 +127,57 @@ class Told:
     at_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The compute of an order exists."""
+
+    order: StartOrder
+    ref: Mapping[str, str]
+    told: Sequence[Told]
+
+
 def record_created(
     runtime: Runtime, order: StartOrder, ref: Mapping[str, str], told: Sequence[Told]
 ) -> SpawnState | None:
-    """Apply: the compute exists. None when the lease was lost: undo what this token made.
+    """Apply one: see `record_all_created`."""
+    return record_all_created(runtime, [Created(order, ref, told)])[0]
+
+
+def record_all_created(runtime: Runtime, created: Sequence[Created]) -> list[SpawnState | None]:
+    """Apply: the compute exists. None where the lease was lost: undo what that token made.
 
     Raises:
         DatabaseUnreachable: repeat while the lease lasts; then leave it to the next holder.
     """
-    row, windows = order.row, order.windows
+    if len({each.order.row.agent_id for each in created}) < len(created):
+        return [record_all_created(runtime, [each])[0] for each in created]
     with one_statement(runtime.engine) as connection:
-        state = starts.record_created(
+        found = starts.record_created(
             connection,
-            agent_id=row.agent_id,
-            token=row.token,
-            ref=ref,
-            boot_floor_seconds=windows.boot_floor_seconds,
-            look_after_seconds=windows.settle_seconds,
-            told=_events(row, told),
+            [_made(each) for each in created],
+            [event for each in created for event in _events(each.order.row, each.told)],
         )
-        if state is None:
+        states = [
             # The answer to the COMMIT of this very apply may have been lost.
-            return starts.made_with(connection, agent_id=row.agent_id, token=row.token)
-    if state is SpawnState.DESTROYING:
-        ending.announce(runtime, _destroy_again(row))
-    return state
+            found.get(row.token)
+            or starts.made_with(connection, agent_id=row.agent_id, token=row.token)
+            for row in (each.order.row for each in created)
+        ]
+    for each in created:
+        if found.get(each.order.row.token) is SpawnState.DESTROYING:
+            ending.announce(runtime, _destroy_again(each.order.row))
+    return states
+
+
+def _made(created: Created) -> MadeStart:
+    row, windows = created.order.row, created.order.windows
+    return MadeStart(
+        row.agent_id,
+        row.token,
+        dict(created.ref),
+        boot_floor=windows.boot_floor_seconds,
+        look_after=windows.settle_seconds,
+    )
 
 
 def record_failure(

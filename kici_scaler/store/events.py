@@ -90,6 +90,22 @@ def append(when: str, *, run_id: str = "e.run_id") -> str:
     return f"mark AS MATERIALIZED ({_MARK} FROM {when}), appended AS ({insert})"
 
 
+def append_of(agents: str) -> str:
+    """The same for the events of those agents alone that `agents` has, another part."""
+    return f"""
+        mark AS MATERIALIZED ({_MARK} FROM (SELECT FROM {agents} LIMIT 1) AS any_of_them),
+        appended AS (
+            INSERT INTO events (at, type, agent_id, job_id, run_id, detail)
+            SELECT coalesce(to_timestamp(e.at_ms / 1000.0), clock_timestamp()), e.type, e.agent_id,
+                   e.job_id, e.run_id, e.detail
+            FROM mark, ROWS FROM (jsonb_to_recordset(CAST(:events AS jsonb)) AS (
+                type text, agent_id text, job_id text, run_id text, detail text, at_ms bigint
+            )) WITH ORDINALITY AS e(type, agent_id, job_id, run_id, detail, at_ms, place)
+            WHERE e.agent_id IN (SELECT agent_id FROM {agents})
+            ORDER BY e.place
+        )"""
+
+
 def as_parameter(events: Iterable[NewEvent]) -> str:
     """What stands for these events as a parameter of a statement."""
     return records(events)

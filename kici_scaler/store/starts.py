@@ -6,7 +6,6 @@ token when it applies, and may only undo what that token made.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store import events
-from kici_scaler.store.bulk import sql
+from kici_scaler.store.bulk import records, sql
 from kici_scaler.store.events import NewEvent
 
 
@@ -178,56 +177,62 @@ def still_wanted(connection: Connection, agent_id: str, token: int) -> bool:
     return bool(row.scalar_one())
 
 
+@dataclass(frozen=True, slots=True)
+class MadeStart:
+    """What a token made."""
+
+    agent_id: str
+    token: int
+    ref: Mapping[str, str]
+    boot_floor: float
+    """Seconds that it has at least until its agent registers."""
+    look_after: float
+    """Seconds until it is looked at for the first time."""
+
+
 _CREATED = sql(f"""
-    WITH made AS (
-    UPDATE spawns SET
-        backend_ref = CAST(:ref AS jsonb), created_with = lease_token,
-        lease_holder = NULL, lease_expires_at = NULL,
-        booting_at = CASE WHEN state = 'spawning' THEN clock_timestamp() ELSE booting_at END,
-        deadline_at = CASE WHEN state = 'spawning'
-            THEN clock_timestamp()
-                 + make_interval(secs => greatest(spawn_timeout_seconds, :boot_floor))
-            ELSE deadline_at END,
-        due_at = CASE state
-            WHEN 'spawning' THEN clock_timestamp() + make_interval(secs => :look_after)
-            WHEN 'destroying' THEN clock_timestamp()
-            ELSE due_at END,
-        due_count = CASE WHEN state = 'spawning' THEN 0 ELSE due_count END,
-        state = CASE WHEN state = 'spawning' THEN 'booting' ELSE state END
-    WHERE agent_id = :id AND lease_token = :token AND lease_holder IS NOT NULL
-    RETURNING state
-    ), {events.append("made")}
-    SELECT state FROM made
+    WITH given AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:made AS jsonb)) AS g(agent_id text, token bigint,
+            ref jsonb, boot_floor double precision, look_after double precision)
+    ), led AS MATERIALIZED (
+        SELECT s.agent_id, g.ref, g.boot_floor, g.look_after
+        FROM spawns s JOIN given g ON g.agent_id = s.agent_id
+        WHERE s.lease_token = g.token AND s.lease_holder IS NOT NULL
+        ORDER BY s.agent_id FOR NO KEY UPDATE OF s
+    ), made AS (
+        UPDATE spawns s SET
+            backend_ref = led.ref, created_with = lease_token,
+            lease_holder = NULL, lease_expires_at = NULL,
+            booting_at = CASE WHEN state = 'spawning' THEN clock_timestamp() ELSE booting_at END,
+            deadline_at = CASE WHEN state = 'spawning'
+                THEN clock_timestamp()
+                     + make_interval(secs => greatest(spawn_timeout_seconds, led.boot_floor))
+                ELSE deadline_at END,
+            due_at = CASE state
+                WHEN 'spawning' THEN clock_timestamp() + make_interval(secs => led.look_after)
+                WHEN 'destroying' THEN clock_timestamp()
+                ELSE due_at END,
+            due_count = CASE WHEN state = 'spawning' THEN 0 ELSE due_count END,
+            state = CASE WHEN state = 'spawning' THEN 'booting' ELSE state END
+        FROM led WHERE s.agent_id = led.agent_id
+        RETURNING s.agent_id, s.lease_token, s.state
+    ), {events.append_of("made")}
+    SELECT lease_token, state FROM made
 """)
 
 
 def record_created(
-    connection: Connection,
-    *,
-    agent_id: str,
-    token: int,
-    ref: Mapping[str, str],
-    boot_floor_seconds: float,
-    look_after_seconds: float,
-    told: Iterable[NewEvent] = (),
-) -> SpawnState | None:
-    """Record what a token made and told; None when the lease was lost (undo only what it made).
+    connection: Connection, made: Iterable[MadeStart], told: Iterable[NewEvent] = ()
+) -> dict[int, SpawnState]:
+    """Record what tokens made, and what they told; the states of those that had not lost their
+    lease, by token (of others undo only what they made). An agent is named once.
 
     Whatever the state has become meanwhile, what exists is recorded; only `spawning`
     advances, since the agent may have registered already.
     """
-    state = connection.execute(
-        _CREATED,
-        {
-            "id": agent_id,
-            "token": token,
-            "ref": json.dumps(dict(ref)),
-            "boot_floor": boot_floor_seconds,
-            "look_after": look_after_seconds,
-            "events": events.as_parameter(told),
-        },
-    ).scalar_one_or_none()
-    return None if state is None else SpawnState(state)
+    values = {"made": records(made), "events": events.as_parameter(told)}
+    rows = connection.execute(_CREATED, values)
+    return {row.lease_token: SpawnState(row.state) for row in rows}
 
 
 def made_with(connection: Connection, *, agent_id: str, token: int) -> SpawnState | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import structlog
@@ -25,6 +26,7 @@ from workers.host.pump import Pump
 from workers.host.removing import Remover
 from workers.host.starting import Starter
 from workers.host.stocktaking import Stocktaker
+from workers.host.together import Together
 from workers.host.unsealing import Unsealer
 from workers.ledger import MachineLedger
 
@@ -93,6 +95,7 @@ class Site:
             settings.agent_url,
             budget,
             Unsealer(settings.seal_keys_path),
+            Together(partial(start.record_all_created, runtime)),
         )
         self.starts: Pump[StartOrder] = Pump("start", START_SLOTS, self._take_starts, starter)
         self.destroys: Pump[DestroyOrder] = Pump(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -14,7 +15,7 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import KiciError
 from kici_scaler.service import start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.service.start import StartOrder, Told
+from kici_scaler.service.start import Created, StartOrder, Told
 from kici_scaler.storable import storable
 from kici_scaler.store.events import EventType
 from workers.contract import (
@@ -51,6 +52,8 @@ class Starter:
     gateway_url: str
     budget: Budget
     unsealer: Unsealer
+    record: Callable[[Created], SpawnState | None]
+    """Applies what was made."""
     environment: MappingProxyType[str, str] = field(
         default_factory=lambda: MappingProxyType(forwarded_environment(os.environ))
     )
@@ -118,7 +121,7 @@ class Starter:
         reached("start.acted")
         self.budget.name_compute(order, ref)
         state = persist(
-            lambda: start.record_created(self.runtime, order, ref, told),
+            lambda: self.record(Created(order, ref, told)),
             for_seconds=order.windows.lease_seconds,
         )
         reached("start.applied")

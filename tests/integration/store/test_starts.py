@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.store import agents, endings, starts
-from kici_scaler.store.starts import TakenStart
+from kici_scaler.store.events import EventType, NewEvent
+from kici_scaler.store.starts import MadeStart, TakenStart
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -32,14 +33,11 @@ def _take(
 
 
 def _created(connection: Connection, agent: str, token: int) -> SpawnState | None:
-    return starts.record_created(
-        connection,
-        agent_id=agent,
-        token=token,
-        ref={"pid": "4711"},
-        boot_floor_seconds=300,
-        look_after_seconds=2,
-    )
+    return starts.record_created(connection, [_made(agent, token)]).get(token)
+
+
+def _made(agent: str, token: int, pid: str = "4711") -> MadeStart:
+    return MadeStart(agent, token, {"pid": pid}, boot_floor=300, look_after=2)
 
 
 def test_a_take_hands_out_all_a_backend_needs(rows: Rows) -> None:
@@ -279,6 +277,29 @@ def test_a_booting_agent_has_the_longer_of_its_timeout_and_the_floor(rows: Rows)
             agent=agent,
         )
         assert expected - 5 < float(left) <= expected
+
+
+def test_many_are_recorded_at_once_with_what_each_told(rows: Rows) -> None:
+    for _ in range(3):
+        rows.spawn()
+    first, lost, last = rows.call(_take)
+    rows.set("spawns", lost.agent_id, lease_token=lost.token + 100)
+    told = [
+        NewEvent(EventType.READY, each.agent_id, None, None, detail)
+        for each in (last, lost, first)
+        for detail in ("one", "two")
+    ]
+    made = [_made(each.agent_id, each.token, each.agent_id) for each in (first, lost, last)]
+    states = rows.call(starts.record_created, made, told)
+    assert states == {first.token: S.BOOTING, last.token: S.BOOTING}
+    for each in (first, last):
+        assert rows.get("spawns", each.agent_id)["backend_ref"] == {"pid": each.agent_id}
+    assert rows.get("spawns", lost.agent_id)["backend_ref"] is None
+    found = rows.all("SELECT agent_id, detail FROM events ORDER BY id")
+    assert [tuple(each) for each in found] == [
+        (last.agent_id, "one"), (last.agent_id, "two"),
+        (first.agent_id, "one"), (first.agent_id, "two"),
+    ]  # fmt: skip
 
 
 def test_recording_twice_is_refused_the_second_time(rows: Rows) -> None:

@@ -23,6 +23,7 @@ from kici_scaler.store import (
     starts,
 )
 from kici_scaler.store.events import EventType, NewEvent
+from kici_scaler.store.starts import MadeStart
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -49,14 +50,8 @@ def _take_start(connection: Connection, agent: str, job: str) -> Any:
 
 
 def _record_created(connection: Connection, agent: str, job: str) -> Any:
-    return starts.record_created(
-        connection,
-        agent_id=agent,
-        token=TOKEN,
-        ref={"pid": "1"},
-        boot_floor_seconds=300,
-        look_after_seconds=2,
-    )
+    made = MadeStart(agent, TOKEN, {"pid": "1"}, boot_floor=300, look_after=2)
+    return starts.record_created(connection, [made]).get(TOKEN)
 
 
 def _connect(connection: Connection, agent: str, job: str) -> Any:
