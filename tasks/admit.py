@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from config.celery_settings import ADMIT
 from kici_scaler.broker import task_names
+from kici_scaler.broker.hints import LEFT
 from kici_scaler.checkpoints import reached
 from kici_scaler.metrics import count, declared
 from kici_scaler.service import admit
+from kici_scaler.service.ports import Patience
 from kici_scaler.store.section import Contended
 from tasks.app import app
 from tasks.process import clear_mark, runtime
@@ -20,7 +22,9 @@ def admit_waiting(*, trigger: str = "sweep") -> dict[str, object]:
     reached("admit.received")
     clear_mark(task_names.ADMIT_WAITING, ADMIT)
     try:
-        done = admit.run_pass(runtime())
+        done = admit.run_pass(
+            runtime(), Patience.COLLECTING if trigger == LEFT else Patience.AT_ONCE
+        )
     except Contended:
         return {"outcome": "contended"}
     if trigger in TRIGGERS:

@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 MARK_MILLIS = 2_000
 DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
-LEFT_MILLIS = 20
-"""Requests that came while somebody decided are usually seen by the next who decides."""
+LEFT = "left"
+"""Trigger and mark of the pass that sees what was stored while somebody decided."""
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
@@ -129,19 +129,12 @@ class CeleryHints:
         trigger = {"trigger": "hook" if soon else "sweep"}
         self._pass(task_names.ADMIT_WAITING, ADMIT, soon, trigger)
 
-    def admit_left(self) -> None:
-        """One admission pass in a moment, for all that is left until then.
+    def admit_left(self) -> bool:
+        """One admission pass for all that is left until it begins; whether one is on its way.
 
-        Its mark lapses by itself just before the pass; one that waits for freed capacity, which
-        comes later, is no reason to leave it out.
+        A pass that waits for freed capacity may come much later, so this one has its own mark.
         """
-        self._send_once(
-            task_names.ADMIT_WAITING,
-            ADMIT,
-            {"trigger": "sweep"},
-            countdown=LEFT_MILLIS / 1000,
-            mark=(f"{mark_of(task_names.ADMIT_WAITING, ADMIT)}:left", LEFT_MILLIS),
-        )
+        return self._send_once(task_names.ADMIT_WAITING, ADMIT, {"trigger": LEFT}, mark=f":{LEFT}")
 
     def fill(self, *, soon: bool = False) -> None:
         """One pass over the warm pools; `soon` waits a moment for more to do."""
@@ -168,7 +161,8 @@ class CeleryHints:
     def clear(self, task: str, queue: str) -> None:
         """The waiting hint is being answered; what is committed from now on is hinted anew."""
         try:
-            self.marks.delete(mark_of(task, queue))
+            mark = mark_of(task, queue)
+            self.marks.delete(mark, f"{mark}:{LEFT}")
         except redis.RedisError as error:
             log.info("hint mark not cleared; it lapses", hint=task, error=str(error))
 
@@ -184,18 +178,19 @@ class CeleryHints:
         queue: str,
         kwargs: dict[str, object],
         countdown: float | None = None,
-        mark: tuple[str, int] | None = None,
-    ) -> None:
+        mark: str = "",
+    ) -> bool:
+        """Whether it was sent, or another waits."""
         if self._is_muted():
-            return
-        key, millis = mark or (mark_of(task, queue), MARK_MILLIS)
+            return False
         try:
-            if not self.marks.set(key, "1", nx=True, px=millis):
-                return
+            if not self.marks.set(f"{mark_of(task, queue)}{mark}", "1", nx=True, px=MARK_MILLIS):
+                return True
         except redis.RedisError as error:
             self._mute(task, error)
-            return
+            return False
         self._send(task, queue, kwargs, countdown)
+        return not self._is_muted()
 
     def _send(
         self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None

@@ -3,8 +3,9 @@
 Not got, lost in the middle or held twice: the database lock behind it gives the same
 outcome. Its only effect is that fewer connections queue there.
 
-It rests for a moment after each holder. What is asked for meanwhile is stored and decided by one
-pass together, so that the busier it gets, the less each request costs.
+It rests for a moment after each holder. Requests that need not be decided at once are stored
+meanwhile and decided by one pass together: the busier it gets, the less each of them costs. Who is
+waited for does not heed the rest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import redis
 import structlog
 
 from config.celery_settings import KEY_PREFIX
+from kici_scaler.service.ports import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +31,18 @@ PAUSE_SECONDS = 0.01
 REST_MILLIS = 10
 """Twice as long as a small pass takes: under load the section is used for a third of the time."""
 MUTE_SECONDS = 2.0
+_REST = "rest"
+_ACQUIRE = """
+if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+if redis.call('get', KEYS[1]) ~= ARGV[3] then return 0 end
+redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+"""What stands for nobody's rest matches nothing."""
 _RELEASE = """
-if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], ARGV[2]) end
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[2])
+end
 return 0
 """
 
@@ -43,24 +55,26 @@ class RedisMutex:
     _muted_until: float = field(default=0.0)
 
     @contextmanager
-    def held(self, *, patient: bool = True) -> Iterator[bool | None]:
-        """Try for at most a quarter of a second, or once.
+    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[bool | None]:
+        """Try once or for at most a quarter of a second.
 
         Yields whether it was got; None when the server does not tell.
         """
         token = secrets.token_hex(16)
-        got = self._acquire(token, LONGEST_WAIT_SECONDS if patient else 0.0)
+        got = self._acquire(token, patience)
         try:
             yield got
         finally:
             if got:
                 self._release(token)
 
-    def _acquire(self, token: str, seconds: float) -> bool | None:
+    def _acquire(self, token: str, patience: Patience) -> bool | None:
+        seconds = 0.0 if patience is Patience.NONE else LONGEST_WAIT_SECONDS
+        ends = _REST if patience is Patience.AT_ONCE else ""
         give_up = time.monotonic() + seconds
         while time.monotonic() >= self._muted_until:
             try:
-                if self.client.set(KEY, token, nx=True, px=TTL_MILLIS):
+                if self.client.eval(_ACQUIRE, 1, KEY, token, TTL_MILLIS, ends):
                     return True
             except redis.RedisError as error:
                 self._mute(error)
@@ -72,7 +86,7 @@ class RedisMutex:
 
     def _release(self, token: str) -> None:
         try:
-            self.client.eval(_RELEASE, 1, KEY, token, REST_MILLIS)
+            self.client.eval(_RELEASE, 1, KEY, token, REST_MILLIS, _REST)
         except redis.RedisError as error:
             self._mute(error)
 

@@ -124,7 +124,7 @@ class JobDesk:
         """Store the result, then acknowledge it; the agent keeps it until then."""
         session = self._session
         session.finishing = True
-        if not await self._store_result(job_id, result):
+        if not await self._store_result(job_id, result, agent_knows=True):
             await session.link.close(
                 CloseCode.PROTOCOL_VIOLATION, f"there is no job {job_id[:200]}"
             )
@@ -150,7 +150,9 @@ class JobDesk:
             connection_number=self._session.connection,
         )
 
-    async def _store_result(self, job_id: str, result: JobResult) -> bool:
+    async def _store_result(
+        self, job_id: str, result: JobResult, *, agent_knows: bool = False
+    ) -> bool:
         session = self._session
         error = None if result.error is None else clean(result.error, ERROR_CHARACTERS)
         stored = await self._insist(
@@ -160,6 +162,7 @@ class JobDesk:
             job_id=job_id,
             result=to_plain(replace(result, error=error)),
             log_tail=await self._tail(job_id),
+            by_its_gateway=agent_knows,
         )
         if stored:
             end = LogEntry(job_id, max(session.seq, 0), "agent", (), last=True)

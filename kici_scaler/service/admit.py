@@ -38,7 +38,7 @@ from kici_scaler.service import (
     warm_pools,
     warm_serving,
 )
-from kici_scaler.service.ports import Place, Step
+from kici_scaler.service.ports import Patience, Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
@@ -99,25 +99,25 @@ class Moment:
 
 
 @counting.lock_failures()
-def run_pass(runtime: Runtime) -> Pass:
+def run_pass(runtime: Runtime, patience: Patience = Patience.AT_ONCE) -> Pass:
     """Decide what waits.
 
     Raises:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    done = _in_time(runtime)
+    done = _in_time(runtime, patience)
     reached("admit.committed")
     announce(runtime, done)
     return done
 
 
-def _in_time(runtime: Runtime) -> Pass:
+def _in_time(runtime: Runtime, patience: Patience) -> Pass:
     """A pass whose own statements take too long is made again, over less."""
     for share in SHARES:
         entered = False
         try:
-            with runtime.mutex.held(), transaction(runtime.engine) as connection:
+            with runtime.mutex.held(patience), transaction(runtime.engine) as connection:
                 section.bound_waits(connection, PASS_SECONDS)
                 section.enter(connection)
                 entered = True

@@ -74,11 +74,15 @@ def finish(
     job_id: str,
     result: Mapping[str, object],
     log_tail: Sequence[str] = (),
+    by_its_gateway: bool = False,
 ) -> bool:
     """Store the true result and send the agent away; True when it may be acknowledged.
 
     A result for a job that is over already, or that went to another agent, is acknowledged
     too and changes nothing of it: the agent need not keep it.
+
+    Args:
+        by_its_gateway: whoever says this sends the agent away, and need not be woken.
     """
     state = ENDS.get(str(result.get("status")), RequestState.FAILED)
     if not is_minted(agent_id):
@@ -105,8 +109,7 @@ def finish(
                 job_is_over=reported.is_done,
             )
     reached("finish.committed")
-    # Whoever says this holds the agent's connection: only others would have to be woken.
-    ending.announce(runtime, replace(effects, gateways=()))
+    ending.announce(runtime, replace(effects, gateways=()) if by_its_gateway else effects)
     return True
 
 

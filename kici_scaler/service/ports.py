@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 from kici_scaler.store.warm import Bound
@@ -42,8 +42,8 @@ class Hints(Protocol):
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
-    def admit_left(self) -> None:
-        """Requests were stored while others decided; somebody has to see them shortly."""
+    def admit_left(self) -> bool:
+        """Requests were stored while others decided; whether somebody will see them shortly."""
 
     def fill(self, *, soon: bool = False) -> None:
         """Warm pools may be filled; `soon` collects several wishes into one pass."""
@@ -55,14 +55,19 @@ class Hints(Protocol):
         """Gateways have a job to offer to an agent."""
 
 
+class Patience(Enum):
+    """How long to try for the mutex. It rests after each holder, so that requests gather."""
+
+    NONE = "once, and not while it rests"
+    COLLECTING = "for a moment, until it has rested"
+    AT_ONCE = "for a moment, and whether it rests or not"
+
+
 class Mutex(Protocol):
     """Keeps contention off the database; whether it was got decides nothing."""
 
-    def held(self, *, patient: bool = True) -> AbstractContextManager[bool | None]:
-        """Try for a moment (once, unless `patient`), then go on either way.
-
-        Yields whether it was got; None when that is not known.
-        """
+    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[bool | None]:
+        """Try, then go on either way. Yields whether it was got; None when that is not known."""
 
 
 class NoHints:
@@ -77,8 +82,8 @@ class NoHints:
     def admit(self, *, soon: bool = False) -> None:
         return None
 
-    def admit_left(self) -> None:
-        return None
+    def admit_left(self) -> bool:
+        return False
 
     def fill(self, *, soon: bool = False) -> None:
         return None

@@ -17,6 +17,7 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.request import RequestState, Result, WaitCode, cause_of
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.service import admit, counting, ending, serve_ready, static_agents
+from kici_scaler.service.ports import Patience
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import audit, request_ends, section, settings, static_jobs
@@ -69,16 +70,14 @@ def submit(
 def _store(runtime: Runtime, rows: Sequence[NewRequest], *, may_leave: bool) -> None:
     """Insert, and decide at once, or after others, or leave it to their next pass."""
     may_leave = may_leave and all(row.may_wait for row in rows)
-    with runtime.mutex.held(patient=not may_leave) as mine:
+    with runtime.mutex.held(Patience.NONE if may_leave else Patience.AT_ONCE) as mine:
         leaves_it = mine is False and may_leave
         done = _store_and_try(runtime, rows, decides=not leaves_it)
     if done is not None:
         admit.announce(runtime, done)
         return
     reached("intake.stored")
-    if leaves_it:
-        runtime.hints.admit_left()
-    else:
+    if not (leaves_it and runtime.hints.admit_left()):
         _decide_after_waiting(runtime, [row.job_id for row in rows])
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 
-from kici_scaler.service.ports import Hints, Mutex, NoHints
+from kici_scaler.service.ports import Hints, Mutex, NoHints, Patience
 
 
 class NoMutex:
     """No Redis in the way: every admission meets the database lock directly."""
 
-    def held(self, *, patient: bool = True) -> AbstractContextManager[bool | None]:
+    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[bool | None]:
         return nullcontext(None)
 
 

@@ -119,7 +119,7 @@ def begin(
 ) -> list[Ended]:
     """Move these spawns from `states` to destroying; those elsewhere are left alone.
 
-    Their outcomes tell of it, and their tokens are worth nothing any more.
+    Their outcomes tell of it. Their tokens go too; one stored meanwhile goes with the row.
     """
     rows = connection.execute(
         _END,
@@ -233,7 +233,7 @@ _GONE = sql(f"""
             log_tail = CASE WHEN cardinality(o.log_tail) = 0 THEN CAST(:tail AS text[])
                             ELSE o.log_tail END
         FROM gone WHERE o.agent_id = gone.agent_id
-    )
+    ), revoked AS (DELETE FROM agent_tokens t USING gone WHERE t.agent_id = gone.agent_id)
     SELECT {WISHES} FROM gone
 """, "tail")  # fmt: skip
 

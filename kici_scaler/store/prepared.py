@@ -29,8 +29,8 @@ _CAN_BE = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _NOT_THE_SAME_SESSION = frozenset({"26000", "42P05"})
 """SQLSTATEs: no such prepared statement, and one that is there already."""
-_OUTDATED = ("0A000", "cached plan")
-"""SQLSTATE and text: a schema change gave a prepared statement another result."""
+_NOT_SUPPORTED = "0A000"
+"""SQLSTATE of, among others, a prepared statement whose result a schema change has changed."""
 _INFO = "kici_prepared"
 
 
@@ -107,7 +107,7 @@ class _Preparing:
                 "statements are not prepared any more: sessions are shared with others",
                 hint="expected once a process behind a pooler in transaction mode",
             )
-        elif code != _OUTDATED[0] or _OUTDATED[1] not in str(context.original_exception):
+        elif code != _NOT_SUPPORTED or not str(context.statement).startswith("EXECUTE "):
             return
         context.is_disconnect = True
 

@@ -34,6 +34,8 @@ def one_statement(engine: Engine) -> Iterator[Connection]:
 def _committed_by_the_server(connection: Connection) -> Iterator[None]:
     """Said to the driver alone, and taken back: SQLAlchemy's own way tells the server each time."""
     session: Any = connection.connection.dbapi_connection
+    # What a snapshot left said explicitly, the driver would say to the server here and after it.
+    session.isolation_level = session.readonly = None
     session.autocommit = True
     try:
         yield

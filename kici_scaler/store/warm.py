@@ -72,7 +72,8 @@ _OLDEST = sql(f"""
       AND NOT EXISTS (SELECT FROM machines m WHERE m.machine_id = s.machine_id
                       AND m.backend_type = s.backend_type AND m.state = 'draining')
       AND NOT EXISTS (SELECT FROM scale_requests
-                      WHERE state = 'waiting' AND routed_scaler IS NULL)
+                      WHERE state = 'waiting' AND routed_scaler IS NULL
+                        AND enqueued_at < (SELECT clock_timestamp() - interval '0.1 s'))
       AND NOT EXISTS (SELECT FROM scale_requests
                       WHERE state = 'waiting' AND routed_scaler = :scaler)
     ORDER BY s.idle_at, s.agent_id LIMIT :most
@@ -85,7 +86,8 @@ def oldest_if_first(
     """The agents of one pool that could be given a job now, the oldest first, each for itself.
 
     None where a request waits that nobody has looked at, or one behind this scaler: it comes
-    before any new one.
+    before any new one. What came just now is being decided, found no such agent, and would be in
+    everybody's way as long as requests come.
 
     Args:
         index: the place of the label set in its scaler; by it they are found, at a cost that

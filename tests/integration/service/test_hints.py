@@ -12,10 +12,15 @@ import pytest
 import redis
 
 from config.celery_settings import ADMIT, WARM, destroy_queue
-from kici_scaler.broker import hints as broker_hints
 from kici_scaler.broker import task_names
-from kici_scaler.broker.hints import DEBOUNCE_MILLIS, CeleryHints, sender
+from kici_scaler.broker.hints import (
+    DEBOUNCE_MILLIS,
+    CeleryHints,
+    sender,
+    short_lived_client,
+)
 from kici_scaler.service.ports import Place
+from tests.support.waiting import free_port
 
 HERE = Place("bare-metal", "m1")
 QUEUE = destroy_queue("bare-metal", "m1")
@@ -83,30 +88,29 @@ def test_capacity_that_is_freed_in_many_processes_is_one_pass_a_moment_later(
         assert len(_passes(hints)) == 2, "what is freed from now on is decided by another"
 
 
-def test_what_is_left_to_others_is_seen_in_a_moment_even_if_freed_capacity_waits_longer(
+def test_what_is_left_to_others_is_seen_at_once_even_if_freed_capacity_waits(
     hints: CeleryHints,
 ) -> None:
     _connect(hints)
     hints.admit(soon=True)
-    before = datetime.now(UTC)
-    hints.admit_left()
-    hints.admit_left()
+    assert hints.admit_left()
+    assert hints.admit_left(), "one is on its way"
     left, _ = _passes(hints)
-    due = datetime.fromisoformat(left["headers"]["eta"])
-    assert before < due < before + timedelta(milliseconds=DEBOUNCE_MILLIS)
+    assert left["headers"]["eta"] is None
 
 
-def test_the_mark_of_what_is_left_lapses_before_its_pass(
-    hints: CeleryHints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broker_hints, "LEFT_MILLIS", 60_000)
+def test_what_is_left_once_a_pass_began_is_seen_by_another(hints: CeleryHints) -> None:
     _connect(hints)
     hints.admit_left()
-    (left,) = hints.marks.keys("*:left")
-    (message,) = _passes(hints)
-    due = datetime.fromisoformat(message["headers"]["eta"])
-    rounding = timedelta(milliseconds=2)
-    assert datetime.now(UTC) + timedelta(milliseconds=hints.marks.pttl(left)) <= due + rounding
+    hints.clear(task_names.ADMIT_WAITING, ADMIT)
+    hints.admit_left()
+    assert len(_passes(hints)) == 2
+
+
+def test_who_cannot_send_says_so(hints: CeleryHints) -> None:
+    away = CeleryHints(hints.app, short_lived_client(f"redis://127.0.0.1:{free_port()}/0"))
+    assert not away.admit_left()
+    assert not away.admit_left(), "it is left alone for a while"
 
 
 def _connect(hints: CeleryHints) -> None:

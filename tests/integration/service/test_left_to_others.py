@@ -11,7 +11,7 @@ import pytest
 
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.service import admit, request
-from kici_scaler.service.ports import NoHints
+from kici_scaler.service.ports import NoHints, Patience
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from tests.integration.service import work
@@ -25,11 +25,11 @@ class _Busy:
     """A mutex that somebody has, or of which nobody knows who has it."""
 
     got: bool | None
-    patience: list[bool] = field(default_factory=list)
+    patience: list[Patience] = field(default_factory=list)
 
     @contextmanager
-    def held(self, *, patient: bool = True) -> Iterator[bool | None]:
-        self.patience.append(patient)
+    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[bool | None]:
+        self.patience.append(patience)
         yield self.got
 
 
@@ -38,9 +38,11 @@ class _Hints(NoHints):
 
     def __init__(self) -> None:
         self.left = 0
+        self.reaches = True
 
-    def admit_left(self) -> None:
+    def admit_left(self) -> bool:
         self.left += 1
+        return self.reaches
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_who_wants_to_know_has_patience(runtime: Runtime, hints: _Hints) -> None
     busy = replace(runtime, mutex=mutex, hints=hints)
     (answer,) = request.submit(busy, [parse_request(work.body("job", "roomy"))])
     assert answer.result is Result.SPAWNING
-    assert mutex.patience == [True]
+    assert mutex.patience == [Patience.AT_ONCE]
     assert hints.left == 0
 
 
@@ -89,7 +91,7 @@ def test_one_that_may_not_wait_has_patience_and_its_answer(runtime: Runtime, hin
     mutex = _Busy(False)
     busy = replace(runtime, mutex=mutex, hints=hints)
     assert _ask(busy, "job", wait=False).result is Result.SPAWNING
-    assert mutex.patience == [True]
+    assert mutex.patience == [Patience.AT_ONCE]
     assert hints.left == 0
 
 
@@ -99,7 +101,7 @@ def test_it_is_decided_at_once_by_who_has_the_mutex_and_where_there_is_none(
 ) -> None:
     mutex = _Busy(got)
     assert _ask(replace(runtime, mutex=mutex, hints=hints), "job").result is Result.SPAWNING
-    assert mutex.patience == [False]
+    assert mutex.patience == [Patience.NONE]
     assert hints.left == 0
 
 
@@ -109,3 +111,11 @@ def test_a_repeat_of_what_is_decided_is_answered_and_leaves_nothing(
     first = _ask(runtime, "job")
     assert _ask(replace(runtime, mutex=_Busy(False), hints=hints), "job") == first
     assert hints.left == 0
+
+
+def test_where_nobody_can_be_told_it_is_decided_after_the_others(
+    runtime: Runtime, hints: _Hints
+) -> None:
+    hints.reaches = False
+    busy = replace(runtime, mutex=_Busy(False), hints=hints)
+    assert _ask(busy, "job").result is Result.SPAWNING

@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from kici_scaler.broker import mutex
 from kici_scaler.broker.mutex import KEY, REST_MILLIS, TTL_MILLIS, RedisMutex
+from kici_scaler.service.ports import Patience
 from tests.support.tcp_proxy import CutReply, TcpProxy
 from tests.support.waiting import free_port
 
@@ -49,30 +50,41 @@ def test_it_is_held_for_as_long_as_the_block_and_has_a_lifetime(client: redis.Re
     assert _rests(client)
 
 
-def test_after_a_holder_it_rests_so_that_what_comes_meanwhile_is_collected(
+@pytest.mark.parametrize("patience", [Patience.NONE, Patience.COLLECTING])
+def test_it_rests_after_a_holder_for_those_who_collect(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, patience: Patience
+) -> None:
+    monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
+    monkeypatch.setattr(mutex, "LONGEST_WAIT_SECONDS", 0.0)
+    with RedisMutex(client).held():
+        pass
+    with RedisMutex(client).held(patience) as got:
+        assert got is False
+
+
+def test_who_is_waited_for_does_not_heed_the_rest_and_is_alone_all_the_same(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
     monkeypatch.setattr(mutex, "LONGEST_WAIT_SECONDS", 0.0)
     with RedisMutex(client).held():
         pass
-    for patient in (False, True):
-        with RedisMutex(client).held(patient=patient) as got:
-            assert got is False
+    with RedisMutex(client).held() as first, RedisMutex(client).held() as second:
+        assert (first, second) == (True, False)
 
 
-def test_who_has_patience_gets_it_after_the_rest(client: redis.Redis) -> None:
+def test_who_collects_gets_it_after_the_rest(client: redis.Redis) -> None:
     for _ in range(5):
-        with RedisMutex(client).held() as got:
+        with RedisMutex(client).held(Patience.COLLECTING) as got:
             assert got
 
 
 def test_who_has_no_patience_tries_once(client: redis.Redis) -> None:
     client.set(KEY, "another", px=60_000)
-    with RedisMutex(client).held(patient=False) as got:
+    with RedisMutex(client).held(Patience.NONE) as got:
         assert got is False
     client.delete(KEY)
-    with RedisMutex(client).held(patient=False) as got:
+    with RedisMutex(client).held(Patience.NONE) as got:
         assert got
 
 
@@ -155,7 +167,7 @@ def test_a_lost_answer_is_no_error_and_lapses_by_itself(
     port = int(redis_url.rsplit(":", 1)[1].split("/")[0])
     with TcpProxy(("127.0.0.1", port)) as proxy:
         far = RedisMutex(_client(redis_url.replace(f":{port}", f":{proxy.port}")))
-        proxy.requests = CutReply(b"\r\nSET\r\n")
+        proxy.requests = CutReply(b"\r\nEVAL\r\n")
         with far.held() as got:
             assert not got
     left = client.pttl(KEY)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
-from kici_scaler.store.engine import CommitUnknown, Contended, make_engine, transaction
+from kici_scaler.store.engine import CommitUnknown, Contended, make_engine, snapshot, transaction
 from kici_scaler.store.single import one_statement
 from tests.support.rows import Rows
 from tests.support.tcp_proxy import CutReply, CutRequest, TcpProxy
@@ -69,6 +69,17 @@ def test_it_costs_its_own_round_trip_and_no_other(far: Engine, proxy: TcpProxy) 
     with one_statement(far) as connection:
         connection.execute(text("SELECT 1")).all()
     assert proxy.counts.request_bytes - before == len("SELECT 1") + FRAME_BYTES
+
+
+def test_it_costs_no_more_after_a_snapshot(far: Engine, proxy: TcpProxy) -> None:
+    """Of which the driver would have the server forget what a snapshot had told it."""
+    with snapshot(far) as connection:
+        connection.execute(text("SELECT 2")).all()
+    test_it_costs_its_own_round_trip_and_no_other(far, proxy)
+    with transaction(far) as connection:
+        level = connection.execute(text("SHOW transaction_isolation")).scalar_one()
+        only_reads = connection.execute(text("SHOW transaction_read_only")).scalar_one()
+    assert (level, only_reads) == ("read committed", "off")
 
 
 def test_its_session_holds_whole_transactions_again(far: Engine, rows: Rows) -> None:

@@ -54,8 +54,17 @@ def test_a_ready_agent_is_given_away_while_another_decides(site: Site) -> None:
 def test_who_waits_for_such_an_agent_comes_first(site: Site, behind: str | None) -> None:
     (agent,) = _ready(site, size=1)
     site.rows.request("first", labels=["linux"], routed_scaler=behind)
+    site.rows.shift("scale_requests", "first", enqueued_at=-1)
     site.request("linux", job="second")
     assert site.rows.get("spawns", agent)["job_id"] == "first"
+
+
+def test_what_is_being_decided_at_this_moment_keeps_nobody_from_a_ready_agent(site: Site) -> None:
+    (agent,) = _ready(site, size=1)
+    site.rows.request("first", labels=["windows"], routed_scaler=None)
+    site.request("linux", job="second")
+    assert site.rows.get("spawns", agent)["job_id"] == "second"
+    assert site.rows.get("scale_requests", "first")["decided_at"] is None, "no pass was needed"
 
 
 def test_who_waits_for_another_scaler_is_in_nobodys_way(site: Site) -> None:
