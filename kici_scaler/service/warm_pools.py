@@ -152,6 +152,7 @@ class _Kinds:
         self._situation = situation
         self._digests = digests(revision)
         self._offered: dict[tuple[PoolKey, str | None], frozenset[str]] = {}
+        self._alike: dict[tuple[object, ...], Prespawned] = {}
         self._label_sets = {
             key_of(scaler, label_set): (scaler, label_set)
             for scaler in revision.cluster.scalers
@@ -159,6 +160,17 @@ class _Kinds:
         }
 
     def of(self, row: MemberRow | ReadyRow) -> Prespawned:
+        """Agents that are alike share it: a pool of hundreds is a few kinds."""
+        alike = (
+            row.scaler, row.label_set, row.label_set_digest, row.machine_id, row.labels, row.gate,
+            row.cpu_millis, row.memory_bytes, row.limit_cpu_millis, row.limit_memory_bytes,
+        )  # fmt: skip
+        found = self._alike.get(alike)
+        if found is None:
+            found = self._alike[alike] = self._of(row)
+        return found
+
+    def _of(self, row: MemberRow | ReadyRow) -> Prespawned:
         key = PoolKey(row.scaler, normalise(row.label_set))
         labels = frozenset(row.labels)
         if row.label_set_digest is not None and self._digests.get(key) == row.label_set_digest:

@@ -226,17 +226,14 @@ def members(connection: Connection, *, agent_id: str | None = None) -> list[Memb
     """Everybody who was started for a pool and never had a job, in whatever state; or one."""
     return [
         MemberRow(
-            **{
-                **row._mapping,
-                "state": SpawnState(row.state),
-                "label_set": tuple(row.label_set),
-                "labels": tuple(row.labels),
-                "gate": tuple(row.gate),
-                "idle_seconds": float(row.idle_seconds),
-            }
+            agent, SpawnState(state), scaler, tuple(label_set), index, digest, machine, pool,
+            tuple(labels), tuple(gate), cpu, memory, most_cpu, most_memory, is_present, drains,
+            float(idle_seconds),
         )
-        for row in connection.execute(_MEMBERS, {"agent": agent_id})
-    ]
+        for agent, state, scaler, label_set, index, digest, machine, pool, labels, gate, cpu,
+            memory, most_cpu, most_memory, is_present, drains, idle_seconds
+        in connection.execute(_MEMBERS, {"agent": agent_id})
+    ]  # fmt: skip
 
 
 def static_agents(connection: Connection) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
