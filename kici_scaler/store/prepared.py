@@ -102,14 +102,18 @@ class _Preparing:
         _doubt(context)
         code = getattr(context.original_exception, "pgcode", None)
         if code in _NOT_THE_SAME_SESSION:
-            self.goes_on = False
+            self._give_up()
+        elif code != _NOT_SUPPORTED or not str(context.statement).startswith("EXECUTE "):
+            return
+        context.is_disconnect = True
+
+    def _give_up(self) -> None:
+        if self.goes_on:
             log.warning(
                 "statements are not prepared any more: sessions are shared with others",
                 hint="expected once a process behind a pooler in transaction mode",
             )
-        elif code != _NOT_SUPPORTED or not str(context.statement).startswith("EXECUTE "):
-            return
-        context.is_disconnect = True
+        self.goes_on = False
 
 
 def _doubt(context: ExceptionContext) -> None:
