@@ -81,6 +81,7 @@ def _submit(runtime: Runtime, *jobs: str, label: str = "roomy") -> list[request.
 def test_a_request_whose_commit_was_answered_too_late_is_read_back(
     far: Runtime, proxy: TcpProxy, one_place: History
 ) -> None:
+    admit.run_pass(far)
     proxy.requests = CutReply(COMMIT)
     (answer,) = _submit(far, "job")
     assert (answer.result, answer.state) == (Result.SPAWNING, RequestState.ASSIGNED)
