@@ -15,7 +15,7 @@ _REQUESTS = """
            ARRAY['linux', 'pool-' || n % :scalers], 2,
            jsonb_build_object('keyId', 'key', 'sealed', repeat('x', 300)),
            'pool-' || n % :scalers, clock_timestamp()
-    FROM generate_series(:first, :last) AS n
+    FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """
 _SPAWNS = """
     INSERT INTO spawns (agent_id, state, scaler, backend_type, revision_id, label_set_index,
@@ -29,7 +29,7 @@ _SPAWNS = """
         :machine, false, 32, 300, 1000, 268435456, 'live-' || n, 'bench', 'bench', 'bench',
         '{"pid": "1"}', nextval('lease_tokens'), 1, 1,
         now, now, now, now, now + interval '1 day', now + interval '1 day'
-    FROM generate_series(:first, :last) AS n, clock_timestamp() AS now
+    FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n, clock_timestamp() AS now
 """
 
 
