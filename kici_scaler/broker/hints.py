@@ -39,6 +39,8 @@ DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
 LEFT = "left"
 """Trigger and mark of the pass that sees what was stored while somebody decided."""
+LEFT_MILLIS = 30
+"""Longer than a small pass and the mutex's rest: under load whoever comes next sees what is left."""
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
@@ -132,9 +134,16 @@ class CeleryHints:
     def admit_left(self) -> bool:
         """One admission pass for all that is left until it begins; whether one is on its way.
 
-        A pass that waits for freed capacity may come much later, so this one has its own mark.
+        It waits a moment, in which another pass has usually seen them. One that waits for freed
+        capacity may come much later, so this one has a mark of its own.
         """
-        return self._send_once(task_names.ADMIT_WAITING, ADMIT, {"trigger": LEFT}, mark=f":{LEFT}")
+        return self._send_once(
+            task_names.ADMIT_WAITING,
+            ADMIT,
+            {"trigger": LEFT},
+            countdown=LEFT_MILLIS / 1000,
+            mark=f":{LEFT}",
+        )
 
     def fill(self, *, soon: bool = False) -> None:
         """One pass over the warm pools; `soon` waits a moment for more to do."""

@@ -28,8 +28,8 @@ KEY = f"{KEY_PREFIX}reservation-mutex"
 TTL_MILLIS = 3_000
 LONGEST_WAIT_SECONDS = 0.25
 PAUSE_SECONDS = 0.01
-REST_MILLIS = 10
-"""Twice as long as a small pass takes: under load the section is used for a third of the time."""
+REST_MILLIS = 5
+"""About as long as a small pass takes: under load the section is used for half of the time."""
 MUTE_SECONDS = 2.0
 _REST = "rest"
 _ACQUIRE = """
