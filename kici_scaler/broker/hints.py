@@ -40,7 +40,7 @@ DEBOUNCE_MILLIS = 250
 LEFT = "left"
 """Trigger and mark of the pass that sees what was stored while somebody decided."""
 LEFT_MILLIS = 30
-"""Longer than a small pass and the mutex's rest: under load whoever comes next sees what is left."""
+"""Longer than a small pass and the rest after it: who comes next has seen what is left by then."""
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
