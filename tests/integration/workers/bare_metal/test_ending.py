@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.workers.bare_metal.conftest import Site, soon
 from tests.support.waiting import eventually, processes_of
+from workers.bare_metal import backend
 from workers.contract import Deadline, ExitKind, LifecycleEvent, LifecycleKind
 from workers.errors import OutcomeUnknown, Permanent
 
@@ -144,7 +145,10 @@ def test_a_killed_agent_is_told_with_the_signal(site: Site) -> None:
     assert cause.exit_code is None
 
 
-def test_an_agent_that_ends_at_once_fails_its_spawn_with_code_and_output(site: Site) -> None:
+def test_an_agent_that_ends_at_once_fails_its_spawn_with_code_and_output(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "WATCH_SECONDS", 20.0)
     told: list[LifecycleEvent] = []
     source = "import sys; print('no licence', file=sys.stderr); raise SystemExit(9)"
 
