@@ -20,6 +20,7 @@ from kici_scaler.service import admit, counting, ending, serve_ready, static_age
 from kici_scaler.service.ports import Patience
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.service.serve_ready import Served
 from kici_scaler.store import audit, request_ends, section, settings, static_jobs
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
@@ -62,9 +63,23 @@ def submit(
         Contended: another keeps one of these very jobs; nothing was stored, ask again.
     """
     rows = {body.job_id: body.to_row() for body in bodies}
-    if serve_ready.serve(runtime, list(rows.values())) is None:
-        _store(runtime, list(rows.values()), may_leave=may_leave)
+    served = serve_ready.serve(runtime, list(rows.values()))
+    if served is not None:
+        return [_ready(served[body.job_id]) for body in bodies]
+    _store(runtime, list(rows.values()), may_leave=may_leave)
     return _answers(runtime, bodies, rows)
+
+
+def _ready(served: Served) -> Answer:
+    """As it stands in the rows that were just committed."""
+    return Answer(
+        job_id=served.job_id,
+        result=Result.READY,
+        state=RequestState.ASSIGNED,
+        agent_id=served.agent_id,
+        backend_type=served.backend_type,
+        scaler=served.scaler,
+    )
 
 
 def _store(runtime: Runtime, rows: Sequence[NewRequest], *, may_leave: bool) -> None:

@@ -12,8 +12,8 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -36,12 +36,24 @@ FEW = 8
 """More requests at once share the cost of a pass anyway."""
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A job that was stored with a ready agent."""
+
+    job_id: str
+    agent_id: str
+    scaler: str
+    backend_type: str
+
+
 class _NotAll(Exception):
     """Somebody else was quicker, or a job is known already: nothing is to stay of this."""
 
 
-def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
+def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served] | None:
     """Store these requests with an agent for each; None, and nothing stored, unless all get one.
+
+    Returns who got what, by job id.
 
     Raises:
         DatabaseUnreachable: nothing was stored.
@@ -52,32 +64,39 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Pass | None:
         return None
     try:
         with transaction(runtime.engine) as connection:
-            bound = _serve(connection, rows)
+            served, bound = _serve(connection, rows)
     except (_NotAll, CommitUnknown):
         return None
     if not bound:
         return None
     reached("admit.committed")
-    done = Pass(bound=tuple(bound), stirs_pools=True)
-    admit.announce(runtime, done)
-    return done
+    admit.announce(runtime, Pass(bound=tuple(bound), stirs_pools=True))
+    return {each.job_id: each for each in served}
 
 
-def _serve(connection: Connection, rows: Sequence[NewRequest]) -> list[Bound]:
+def _serve(
+    connection: Connection, rows: Sequence[NewRequest]
+) -> tuple[Sequence[Served], Sequence[Bound]]:
     seen = surroundings.look(connection, bound_seconds=admit.PASS_SECONDS)
     revision = revisions.active_of(connection, seen)
     if not warm_pools.keeps_any(revision.cluster):
-        return []
+        return (), ()
     binds = _decide(connection, revision, seen, [waiting_rows.as_asked(row) for row in rows])
     if len(binds) < len(rows):
-        return []
+        return (), ()
     if len(request_rows.insert(connection, rows)) < len(rows):
         raise _NotAll
     offer_seconds = seen.live.windows.offer_timeout_seconds
     bound = warm_serving.bind(connection, binds, offer_seconds=offer_seconds)
     if len(bound) < len(rows):
         raise _NotAll
-    return bound
+    types = {scaler.name: scaler.type.value for scaler in revision.cluster.scalers}
+    return [_served(each, types) for each in binds], bound
+
+
+def _served(bind: Bind, types: Mapping[str, str]) -> Served:
+    scaler = bind.agent.like.scaler
+    return Served(bind.request.job_id, bind.agent.agent_id, scaler, types[scaler])
 
 
 def _decide(
