@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy.engine import make_url
 
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.store import migrate
@@ -23,6 +24,7 @@ from kici_scaler.store.machines import Announcement
 from kici_scaler.store.requests import NewRequest
 from kici_scaler.store.spawns import Blueprint, NewSpawn
 from tests.support.servers import Databases
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import eventually
 
 __all__ = [
@@ -355,6 +357,16 @@ def engine(house_url: str, application: str) -> Iterator[Engine]:
         connection.execute(text(_emptied(connection)))
     yield made
     made.dispose()
+
+
+@pytest.fixture
+def proxy(house_url: str) -> Iterator[TcpProxy]:
+    """What a test can put between itself and its database."""
+    url = make_url(house_url)
+    assert url.host is not None
+    assert url.port is not None
+    with TcpProxy((url.host, url.port)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -52,15 +52,6 @@ class _Hints(NoHints):
 
 
 @pytest.fixture
-def proxy(house_url: str) -> Iterator[TcpProxy]:
-    url = make_url(house_url)
-    assert url.host is not None
-    assert url.port is not None
-    with TcpProxy((url.host, url.port)) as made:
-        yield made
-
-
-@pytest.fixture
 def hints() -> _Hints:
     return _Hints()
 

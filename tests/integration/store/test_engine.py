@@ -30,15 +30,6 @@ FRAME_BYTES = 6
 
 
 @pytest.fixture
-def proxy(house_url: str) -> Iterator[TcpProxy]:
-    url = make_url(house_url)
-    assert url.host is not None
-    assert url.port is not None
-    with TcpProxy((url.host, url.port)) as made:
-        yield made
-
-
-@pytest.fixture
 def far(engine: Engine, house_url: str, proxy: TcpProxy) -> Iterator[Engine]:
     """An engine whose connections can be broken; `engine` has emptied the database."""
     url = make_url(house_url).set(host=proxy.host, port=proxy.port)
