@@ -38,7 +38,7 @@ if redis.call('get', KEYS[1]) ~= ARGV[3] then return 0 end
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
-"""What stands for nobody's rest matches nothing."""
+"""The third value is what may be replaced: the rest, or nothing."""
 _RELEASE = """
 if redis.call('get', KEYS[1]) == ARGV[1] then
   redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[2])

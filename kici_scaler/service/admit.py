@@ -43,7 +43,7 @@ from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
 from kici_scaler.store import requests as request_rows
-from kici_scaler.store import section, settings, spawns, static_jobs, surroundings
+from kici_scaler.store import section, spawns, static_jobs, surroundings
 from kici_scaler.store.engine import Contended, transaction
 from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.surroundings import Surroundings
@@ -88,14 +88,14 @@ class Moment:
     connection: Connection
     owner: str
     revision: revisions.Revision
-    live: settings.Live
+    seen: Surroundings
     situation: Situation
     deciding: Deciding
 
     @property
     def windows(self) -> Windows:
         """How long things may take."""
-        return self.live.windows
+        return self.seen.live.windows
 
 
 @counting.lock_failures()
@@ -164,7 +164,7 @@ def moment_of(
     if waiting:
         ready = warm_pools.ready(connection, revision, situation, waiting)
         situation = replace(situation, ready=ready, static=seen.static)
-    return Moment(connection, owner, revision, seen.live, situation, Deciding(situation))
+    return Moment(connection, owner, revision, seen, situation, Deciding(situation))
 
 
 def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
@@ -200,7 +200,7 @@ def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
 def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
     connection, windows = moment.connection, moment.windows
     rows = Reservations(
-        moment.situation, moment.revision.id, moment.owner, windows, moment.live.spawn_timeouts
+        moment.situation, moment.revision.id, moment.owner, windows, moment.seen.live.spawn_timeouts
     )
     reserve(
         connection,

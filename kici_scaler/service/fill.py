@@ -95,7 +95,7 @@ def trim_for_reload(
     seen = surroundings.look(connection)
     situation = replace(admit.situation_of(connection, after, seen), draining=False)
     found = warm_pools.assembled(
-        connection, after, situation, warm_pools.pools(connection, after, situation)
+        connection, after, situation, warm_pools.pools(after, situation, seen.states)
     )
     was = warm_pools.targets(before.cluster, situation.now)
     shall_be = {each.pool.key: each.pool.target for each in found.rosters}
@@ -110,7 +110,7 @@ def _in_section(connection: Connection, owner: str) -> Filled:
     decided = admit.decide_waiting(moment, batch) if batch.requests else Pass()
     if moment.situation.held_back:
         return Filled(decided, frozenset(), ())
-    pools = warm_pools.pools(connection, revision, moment.situation)
+    pools = warm_pools.pools(revision, moment.situation, seen.states)
     found = warm_pools.assembled(connection, revision, moment.situation, pools)
     made = plan(found, moment.deciding, _yields(moment, decided, found))
     started = _start(moment, made.fills)

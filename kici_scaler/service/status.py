@@ -23,7 +23,7 @@ from kici_scaler.domain.spawn import ENDING, SpawnState
 from kici_scaler.service import admit, revisions, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.watch import Watch
-from kici_scaler.store import census, scaler_states, surroundings
+from kici_scaler.store import census, surroundings
 from kici_scaler.store.census import GatewayCount, SpawnCount
 from kici_scaler.store.engine import snapshot
 from kici_scaler.store.machines import MachineRow
@@ -136,7 +136,7 @@ def read(runtime: Runtime) -> ClusterStatus:
             revision_id=revision.id,
             cluster=revision.cluster,
             draining=situation.draining,
-            scalers=_scalers(connection, revision.cluster, situation, counts),
+            scalers=_scalers(connection, revision.cluster, situation, seen.states, counts),
             tally=Tally(tuple(counts)),
             machines=tuple(seen.machines),
             on_machines={
@@ -175,10 +175,13 @@ def explained(connection: Connection, wanted: Wanted) -> Explanation:
 
 
 def _scalers(
-    connection: Connection, cluster: Cluster, situation: Situation, counts: Sequence[SpawnCount]
+    connection: Connection,
+    cluster: Cluster,
+    situation: Situation,
+    states: Mapping[str, ScalerStateRow],
+    counts: Sequence[SpawnCount],
 ) -> tuple[ScalerStatus, ...]:
     """Configured scalers in the order of the file, then those that retire."""
-    states = scaler_states.all_states(connection)
     known = [(scaler, False) for scaler in cluster.scalers]
     for name, row in sorted(states.items()):
         if row.standing is ScalerStanding.RETIRING and row.revision_id is not None:

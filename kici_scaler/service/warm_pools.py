@@ -20,8 +20,8 @@ from kici_scaler.domain.warm_obstacles import largest_size, warm_obstacle
 from kici_scaler.service.remembered import Remembered
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.warm_targets import pool_target
-from kici_scaler.store import scaler_states, warm
-from kici_scaler.store.scaler_states import ScalerStanding
+from kici_scaler.store import warm
+from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.warm import MemberRow, ReadyRow
 
 JOB_THAT_SAYS_NOTHING = Resources()
@@ -68,9 +68,11 @@ def targets(cluster: Cluster, now: datetime) -> dict[PoolKey, int]:
     }
 
 
-def pools(connection: Connection, revision: Revision, situation: Situation) -> list[Pool]:
+def pools(
+    revision: Revision, situation: Situation, states: Mapping[str, ScalerStateRow]
+) -> list[Pool]:
     """Every warm pool of the configuration, as it shall be at this moment."""
-    return shaped(revision, situation, _closed(connection, situation))
+    return shaped(revision, situation, _closed(states, situation))
 
 
 def shaped(revision: Revision, situation: Situation, closed: Mapping[str, str]) -> list[Pool]:
@@ -239,11 +241,11 @@ def _as_text(facts: MachineFacts) -> tuple[str, str]:
     return facts.os, facts.arch
 
 
-def _closed(connection: Connection, situation: Situation) -> dict[str, str]:
+def _closed(states: Mapping[str, ScalerStateRow], situation: Situation) -> dict[str, str]:
     """Why scalers start nothing ahead of demand at the moment."""
     closed = {
         name: f"scaler `{name}` is degraded: {row.reason}"
-        for name, row in scaler_states.all_states(connection).items()
+        for name, row in states.items()
         if row.standing is ScalerStanding.DEGRADED
     }
     closed |= {name: each.reason for name, each in situation.restraints.items()}

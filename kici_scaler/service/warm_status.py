@@ -19,6 +19,7 @@ from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import spawns, surroundings, warm, warm_books
 from kici_scaler.store.engine import snapshot
+from kici_scaler.store.scaler_states import ScalerStateRow
 from kici_scaler.store.warm_books import What
 
 MISSES = (What.MISS_SHAPE, What.MISS_IMAGE, What.MISS_NONE_READY)
@@ -80,8 +81,8 @@ def read(runtime: Runtime) -> WarmStatus:
         DatabaseUnreachable: it cannot be told.
     """
     with snapshot(runtime.engine) as connection:
-        revision, situation = _moment(connection)
-        pools = warm_pools.pools(connection, revision, situation)
+        revision, situation, states = _moment(connection)
+        pools = warm_pools.pools(revision, situation, states)
         found = warm_pools.assembled(connection, revision, situation, pools)
         books = warm_books.pools(connection)
         counted: dict[PoolKey, dict[What, int]] = {}
@@ -116,14 +117,16 @@ def obstacle(runtime: Runtime, agent_id: str, wanted: Wanted) -> Misfit | None:
                 f"no agent {agent_id!r} waits for a job",
                 hint="`kici-scaler agents list` shows which ones are idle",
             )
-        revision, situation = _moment(connection)
+        revision, situation, _ = _moment(connection)
         return misfit(warm_pools.like(row, revision, situation), wanted)
 
 
-def _moment(connection: Connection) -> tuple[Revision, Situation]:
+def _moment(
+    connection: Connection,
+) -> tuple[Revision, Situation, Mapping[str, ScalerStateRow]]:
     seen = surroundings.look(connection)
     revision = revisions.active_of(connection, seen)
-    return revision, admit.situation_of(connection, revision, seen)
+    return revision, admit.situation_of(connection, revision, seen), seen.states
 
 
 def _status(
