@@ -64,16 +64,22 @@ def empty_transactions(engine: Engine, repeats: int = 200) -> list[float]:
 
 def written_rows(engine: Engine, repeats: int = 50) -> list[float]:
     """The same with one row updated, hence one flush to the disk."""
+    make_row(engine)
+    return timed_alone(lambda: write_row(engine), repeats=repeats, warm_up=5)
+
+
+def make_row(engine: Engine) -> None:
+    """Have the row that `write_row` updates."""
     with transaction(engine) as connection:
         connection.execute(text("CREATE TABLE IF NOT EXISTS bench_floor (n integer NOT NULL)"))
         connection.execute(text("INSERT INTO bench_floor SELECT 0 WHERE NOT EXISTS"
                                 " (SELECT FROM bench_floor)"))  # fmt: skip
 
-    def work() -> None:
-        with transaction(engine) as connection:
-            connection.execute(text("UPDATE bench_floor SET n = n + 1"))
 
-    return timed_alone(work, repeats=repeats, warm_up=5)
+def write_row(engine: Engine) -> None:
+    """One such transaction."""
+    with transaction(engine) as connection:
+        connection.execute(text("UPDATE bench_floor SET n = n + 1"))
 
 
 def set_nx(client: redis.Redis, repeats: int = 200) -> list[float]:

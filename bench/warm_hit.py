@@ -8,6 +8,7 @@ on a running cluster. `python -m bench.warm_hit` runs it alone.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import tempfile
@@ -20,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
 from celery import Celery
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from bench import floors, warm_pool
+from bench import floors, hit_parts, warm_pool
 from bench.empty_tasks import empty_tasks
-from bench.measure import Distribution, Unit, timed_alone
+from bench.hit_parts import Parts
+from bench.measure import Distribution, Unit
 from bench.place import Place, servers
 from bench.report import written
 from bench.results import Floor, Measured, Reach, Run, machine
@@ -59,8 +60,9 @@ from kici_scaler.service.start import StartOrder
 from kici_scaler.store import spawns
 from kici_scaler.store.engine import transaction
 
-HITS, WARM_UP = 200, 10
-TRANSACTIONS = 3
+PACED, HITS, WARM_UP = 300, 200, 10
+PAUSE_SECONDS = 0.03
+PARTS = "task + wake-up + 3 transactions + echo"
 PATIENCE_SECONDS = 30.0
 FACTS = Facts("linux", "x64", "bench", os.getpid(), "0")
 DONE = JobResult(JobStatus.SUCCEEDED, started_at=1, finished_at=2, exit_code=0)
@@ -177,70 +179,62 @@ def _scene() -> Iterator[Scene]:
         profile = stack.enter_context(Installation(plan, folder / "roles")).profile
         address = str(profile.gateway_url).replace("http://", "ws://")
         fleet = stack.enter_context(closing(Fleet(f"{address}/v1/agents")))
-        fleet.connect(warm_pool.started(place, HITS + WARM_UP))
+        fleet.connect(warm_pool.started(place, PACED + HITS + 2 * WARM_UP))
         yield Scene(place, fleet, sender(place.redis_url, "bench"), profile.seal_keys_path)
 
 
 def figures() -> Iterator[Measured]:
-    """One hit after another, beside what its parts cost here."""
-    with _scene() as scene, empty_tasks(scene.place.redis_url) as tasks:
-        parts = _Parts(scene.place, tasks.round_trip)
-        before = parts.samples()
-        taken = [scene.hit(number) for number in range(WARM_UP + HITS)][WARM_UP:]
-        floor = Floor("task + wake-up + 3 transactions + echo", Distribution.of(
-            [*before, *parts.samples()]))  # fmt: skip
-        spread = Distribution.of(taken)
+    """Hits at a pace, each beside what its parts cost at that moment, and hits without a pause."""
+    with (
+        _scene() as scene,
+        empty_tasks(scene.place.redis_url) as tasks,
+        hit_parts.parts(scene.place, tasks) as parts,
+    ):
+        numbers = itertools.count()
+        yield from _at_a_pace(scene, parts, numbers)
+        yield _without_a_pause(scene, parts, numbers)
         with transaction(scene.place.engine) as connection:
             left = len(spawns.live(connection, limit=1))
         assert left, "the pool was refilled meanwhile"
+
+
+def _at_a_pace(scene: Scene, parts: Parts, numbers: Iterator[int]) -> Iterator[Measured]:
+    """Hits and floors in turn, each after the same pause.
+
+    A loop that does nothing else finds its code and data in the processor's caches; a job that
+    comes while the machine rests does not, and neither shall what it is held against.
+    """
+    hits, floor = [], []
+    for turn in range(WARM_UP + PACED):
+        time.sleep(PAUSE_SECONDS)
+        hit = scene.hit(next(numbers))
+        time.sleep(PAUSE_SECONDS)
+        least = parts.sample()
+        if turn >= WARM_UP:
+            hits.append(hit)
+            floor.append(least)
+    for share, name in ((0.5, "warm hit"), (0.99, "warm hit, p99")):
         yield Measured(
-            "warm hit",
+            name,
             "a dispatcher's task until the job is on an agent that was connected before",
             Unit.SECONDS,
-            spread,
-            floor=floor,
-            reach=Reach(1.5, of_floor=True),
-            details={"p99 ÷ p99 of the floor": round(spread.p99 / floor.distribution.p99, 2)},
+            Distribution.of(hits),
+            floor=Floor(f"{PARTS}, in turn with the hits", Distribution.of(floor)),
+            reach=Reach(1.5, of_floor=True, share=share),
         )
 
 
-class _Parts:
-    """The least that the steps of a hit cost here, summed."""
-
-    def __init__(self, place: Place, round_trip: Any) -> None:
-        self._place = place
-        self._round_trip = round_trip
-
-    def samples(self, repeats: int = 100) -> list[float]:
-        """Sums of one sample of each part."""
-        transactions = floors.written_rows(self._place.engine, repeats * TRANSACTIONS)
-        threes = (sum(transactions[at::repeats]) for at in range(repeats))
-        parts = zip(
-            timed_alone(self._round_trip, repeats=repeats, warm_up=5),
-            _wake_ups(self._place.redis_url, repeats),
-            threes,
-            floors.web_socket_echoes(repeats),
-            strict=True,
-        )
-        return [sum(each) for each in parts]
-
-
-def _wake_ups(url: str, repeats: int) -> list[float]:
-    """From a published message to the subscriber that waits for it."""
-    taken = []
-    with (
-        closing(redis.Redis.from_url(url)) as client,
-        client.pubsub() as waiting,  # type: ignore[no-untyped-call]  # the library's own gap
-    ):
-        waiting.subscribe("bench:wake")
-        waiting.get_message(timeout=5)
-        for _ in range(repeats):
-            begun = time.perf_counter()
-            client.publish("bench:wake", "x")
-            while (found := waiting.get_message(timeout=5)) is None or found["type"] != "message":
-                pass
-            taken.append(time.perf_counter() - begun)
-    return taken
+def _without_a_pause(scene: Scene, parts: Parts, numbers: Iterator[int]) -> Measured:
+    """One right after the other: each meets the refill and the finish of the one before."""
+    with floors.around(PARTS, lambda: [parts.sample() for _ in range(HITS // 2)]) as floor:
+        hits = [scene.hit(next(numbers)) for _ in range(WARM_UP + HITS)][WARM_UP:]
+    return Measured(
+        "warm hits without a pause",
+        "the same, the next as soon as the one before is on its agent; the floor likewise",
+        Unit.SECONDS,
+        Distribution.of(hits),
+        floor=floor.floor(),
+    )
 
 
 if __name__ == "__main__":

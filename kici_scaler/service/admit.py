@@ -221,7 +221,7 @@ def situation_of(
     live, states = seen.live, seen.states
     views = [_machine_view(row) for row in seen.machines]
     return Situation(
-        table=revisions.table_of(revision, _facts_by_scaler(revision.cluster, views)),
+        table=revisions.table_of(connection, revision, _facts_by_scaler(revision.cluster, views)),
         held=spawns.UsageWhenAsked(connection),
         machines=views,
         restraints=_restraints(states, live.windows),

@@ -8,7 +8,7 @@ Crash table (`kill -9` at ...):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -64,10 +64,12 @@ def submit(
     """
     rows = {body.job_id: body.to_row() for body in bodies}
     served = serve_ready.serve(runtime, list(rows.values()))
-    if served is not None:
-        return [_ready(served[body.job_id]) for body in bodies]
-    _store(runtime, list(rows.values()), may_leave=may_leave)
-    return _answers(runtime, bodies, rows)
+    others = {job_id: row for job_id, row in rows.items() if job_id not in served}
+    told = {job_id: _ready(each) for job_id, each in served.items()}
+    if others:
+        _store(runtime, list(others.values()), may_leave=may_leave)
+        told |= _answers(runtime, others)
+    return [told[body.job_id] for body in bodies]
 
 
 def _ready(served: Served) -> Answer:
@@ -148,15 +150,13 @@ def _all_stored(runtime: Runtime, job_ids: Sequence[str]) -> bool:
         return len(request_rows.find(connection, job_ids)) == len(set(job_ids))
 
 
-def _answers(
-    runtime: Runtime, bodies: Sequence[ScaleRequestBody], rows: dict[str, NewRequest]
-) -> list[Answer]:
+def _answers(runtime: Runtime, rows: Mapping[str, NewRequest]) -> dict[str, Answer]:
     with transaction(runtime.engine) as connection:
         found = request_rows.find(connection, list(rows))
-    missing = next((body.job_id for body in bodies if body.job_id not in found), None)
+    missing = next((job_id for job_id in rows if job_id not in found), None)
     if missing is not None:
         raise DatabaseUnreachable(f"the request of job {missing} could not be read back")
-    return [_answer(found[body.job_id], rows[body.job_id].digest) for body in bodies]
+    return {job_id: _answer(found[job_id], row.digest) for job_id, row in rows.items()}
 
 
 def answer_of(row: RequestRow) -> Answer:

@@ -39,6 +39,7 @@ _tables: Remembered[
 ] = Remembered(_MOST_TABLES)
 
 _active: Remembered[URL, Revision] = Remembered(_MOST_TABLES)
+_last_tables: Remembered[URL, RoutingTable] = Remembered(_MOST_TABLES)
 
 
 def active(connection: Connection) -> Revision:
@@ -87,13 +88,20 @@ def scaler_of(connection: Connection, revision_id: int, name: str) -> Scaler | N
         return None
 
 
-def table_of(revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]) -> RoutingTable:
+def table_of(
+    connection: Connection, revision: Revision, facts: Mapping[str, tuple[MachineFacts, ...]]
+) -> RoutingTable:
     """The routing table of a revision on these kinds of machines; kept between calls."""
     key = (revision.id, frozenset(facts.items()))
     of, table = _tables.get(key, lambda: _built(revision.cluster, facts))
     if of is not revision.cluster:
         _, table = _tables.keep(key, _built(revision.cluster, facts))
-    return table
+    return _last_tables.keep(connection.engine.url, table)
+
+
+def table_seen_last(engine: Engine) -> RoutingTable | None:
+    """The table by which this process routed last; good for what may be wrong."""
+    return _last_tables.known(engine.url)
 
 
 def _built(

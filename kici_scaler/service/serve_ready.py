@@ -4,10 +4,14 @@ An agent holds its capacity from its reservation on, so nothing has to be counte
 away, and what gives it away is a compare-and-set that one of several wins. Who loses, and who
 is behind others that wait for the same agents, is decided in the section like everybody else.
 
+Two statements, each sent alone: what there is to decide by, and the jobs with their agents.
+Whatever changes between them, an agent that is still free and seen serves its job as well as
+it would have a moment before.
+
 Crash table (`kill -9` at ...):
-- before COMMIT: nothing was stored; the caller had no answer and repeats.
-- after COMMIT, before the wake-up: the gateway's own poll finds what it owes.
-- during COMMIT: unknown; the ordinary way follows, which finds the job decided or stores it.
+- before the second statement: nothing was stored; the caller had no answer and repeats.
+- after it, before the wake-up: the gateway's own poll finds what it owes.
+- during it: unknown; the ordinary way follows, which finds the job decided or stores it.
 """
 
 from __future__ import annotations
@@ -20,20 +24,22 @@ from sqlalchemy import Connection
 from kici_scaler.checkpoints import reached
 from kici_scaler.domain.admission import Bind, decide
 from kici_scaler.domain.request import Waiting
-from kici_scaler.domain.routing import NoRoute, Wanted
-from kici_scaler.service import admit, revisions, warm_pools, warm_serving
+from kici_scaler.domain.routing import NoRoute, RoutingTable, Wanted
+from kici_scaler.service import admit, revisions, warm_pools
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import requests as request_rows
-from kici_scaler.store import surroundings
+from kici_scaler.store import ready_jobs
 from kici_scaler.store import waiting as waiting_rows
-from kici_scaler.store.engine import CommitUnknown, transaction
+from kici_scaler.store.engine import CommitUnknown
+from kici_scaler.store.ready_jobs import NOWHERE, Gift, LabelSetPlace
 from kici_scaler.store.requests import NewRequest
-from kici_scaler.store.surroundings import Surroundings
+from kici_scaler.store.single import one_statement
 from kici_scaler.store.warm import Bound
 
 FEW = 8
 """More requests at once share the cost of a pass anyway."""
+LOOKS = 2
+"""The first asks for agents of the label set that served such a job by what is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,34 @@ class Served:
     backend_type: str
 
 
-class _NotAll(Exception):
-    """Somebody else was quicker, or a job is known already: nothing is to stay of this."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """An agent for each request, as it was a moment ago."""
+
+    binds: Sequence[Bind]
+    types: Mapping[str, str]
+    """Of scalers, by name."""
+    offer_seconds: float
+
+    def served(self, bound: Sequence[Bound]) -> dict[str, Served]:
+        """What those are told who got theirs, by job id."""
+        got = {each.job_id for each in bound}
+        return {
+            each.request.job_id: Served(
+                each.request.job_id,
+                each.agent.agent_id,
+                each.agent.like.scaler,
+                self.types[each.agent.like.scaler],
+            )
+            for each in self.binds
+            if each.request.job_id in got
+        }
 
 
-def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served] | None:
-    """Store these requests with an agent for each; None, and nothing stored, unless all get one.
+def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served]:
+    """Store requests with an agent for each, where there is one for all of them.
 
-    Returns who got what, by job id.
+    Returns who got what, by job id. Of the others nothing is stored.
 
     Raises:
         DatabaseUnreachable: nothing was stored.
@@ -61,58 +87,61 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served] 
     """
     seen = revisions.seen_last(runtime.engine)
     if len(rows) > FEW or (seen is not None and not warm_pools.keeps_any(seen.cluster)):
-        return None
+        return {}
     try:
-        with transaction(runtime.engine) as connection:
-            served, bound = _serve(connection, rows)
-    except (_NotAll, CommitUnknown):
-        return None
-    if not bound:
-        return None
+        with one_statement(runtime.engine) as connection:
+            choice = _choose(connection, [waiting_rows.as_asked(row) for row in rows])
+            if choice is None:
+                return {}
+            bound = _give(connection, rows, choice)
+    except CommitUnknown:
+        return {}
     reached("admit.committed")
     admit.announce(runtime, Pass(bound=tuple(bound), stirs_pools=True))
-    return {each.job_id: each for each in served}
+    return choice.served(bound)
 
 
-def _serve(
-    connection: Connection, rows: Sequence[NewRequest]
-) -> tuple[Sequence[Served], Sequence[Bound]]:
-    seen = surroundings.look(connection, bound_seconds=admit.PASS_SECONDS)
-    revision = revisions.active_of(connection, seen)
-    if not warm_pools.keeps_any(revision.cluster):
-        return (), ()
-    binds = _decide(connection, revision, seen, [waiting_rows.as_asked(row) for row in rows])
-    if len(binds) < len(rows):
-        return (), ()
-    if len(request_rows.insert(connection, rows)) < len(rows):
-        raise _NotAll
-    offer_seconds = seen.live.windows.offer_timeout_seconds
-    bound = warm_serving.bind(connection, binds, offer_seconds=offer_seconds)
-    if len(bound) < len(rows):
-        raise _NotAll
-    types = {scaler.name: scaler.type.value for scaler in revision.cluster.scalers}
-    return [_served(each, types) for each in binds], bound
+def _give(connection: Connection, rows: Sequence[NewRequest], choice: _Choice) -> Sequence[Bound]:
+    agents = {each.request.job_id: each.agent for each in choice.binds}
+    gifts = []
+    for row in rows:
+        agent = agents[row.job_id]
+        gifts.append(Gift(row, agent.agent_id, agent.like.scaler, agent.like.label_set))
+    return ready_jobs.give(connection, gifts, offer_seconds=choice.offer_seconds)
 
 
-def _served(bind: Bind, types: Mapping[str, str]) -> Served:
-    scaler = bind.agent.like.scaler
-    return Served(bind.request.job_id, bind.agent.agent_id, scaler, types[scaler])
-
-
-def _decide(
-    connection: Connection,
-    revision: revisions.Revision,
-    seen: Surroundings,
-    waiting: Sequence[Waiting],
-) -> list[Bind]:
+def _choose(connection: Connection, waiting: Sequence[Waiting]) -> _Choice | None:
     """Requests of one kind, by the rules of every admission, with the agents of their pool."""
-    situation = admit.situation_of(connection, revision, seen)
     kinds = {Wanted.by(each) for each in waiting}
-    route = situation.table.route(kinds.pop())
-    if kinds or isinstance(route, NoRoute):
-        return []
-    ready = warm_pools.oldest_if_first(connection, revision, situation, route, most=len(waiting))
+    wanted = kinds.pop()
+    if kinds:
+        return None
+    known = revisions.table_seen_last(connection.engine)
+    place = NOWHERE if known is None else _place_of(known, wanted)
+    for _ in range(LOOKS):
+        seen, rows = ready_jobs.look(connection, place, most=len(waiting))
+        revision = revisions.active_of(connection, seen)
+        situation = admit.situation_of(connection, revision, seen)
+        asked_for, place = place, _place_of(situation.table, wanted)
+        if place == NOWHERE or not warm_pools.keeps_any(revision.cluster):
+            return None
+        if place == asked_for:
+            break
+    else:
+        return None
+    ready = warm_pools.as_ready(rows, revision, situation)
     if not ready:
-        return []
+        return None
     decisions = decide(waiting, replace(situation, ready=ready, static=seen.static))
-    return [each for each in decisions if isinstance(each, Bind)]
+    binds = [each for each in decisions if isinstance(each, Bind)]
+    if len(binds) < len(waiting):
+        return None
+    types = {scaler.name: scaler.type.value for scaler in revision.cluster.scalers}
+    return _Choice(binds, types, seen.live.windows.offer_timeout_seconds)
+
+
+def _place_of(table: RoutingTable, wanted: Wanted) -> LabelSetPlace:
+    route = table.route(wanted)
+    if isinstance(route, NoRoute):
+        return NOWHERE
+    return LabelSetPlace(route.scaler.name, route.label_set.index, tuple(route.label_set.labels))

@@ -118,23 +118,16 @@ def ready(
     """The agents that could be given a job now, as many of each kind as these could use."""
     if not keeps_any(revision.cluster):
         return []
-    kinds = _Kinds(revision, situation)
     by_host = any(
         label.startswith(HOST_PREFIX) for each in waiting for label in each.labels | each.exclude
     )
     rows = warm.ready(connection, most=len(waiting), by_host=by_host)
-    return [Ready(kinds.of(row), row.agents) for row in rows]
+    return as_ready(rows, revision, situation)
 
 
-def oldest_if_first(
-    connection: Connection, revision: Revision, situation: Situation, route: Route, *, most: int
-) -> list[Ready]:
-    """The agents that wait longest for a job of this route; none where a request waits for them."""
+def as_ready(rows: Iterable[ReadyRow], revision: Revision, situation: Situation) -> list[Ready]:
+    """Those agents, as whom they may serve."""
     kinds = _Kinds(revision, situation)
-    label_set = route.label_set
-    rows = warm.oldest_if_first(
-        connection, route.scaler.name, label_set.index, label_set.labels, most=most
-    )
     return [Ready(kinds.of(row), row.agents) for row in rows]
 
 

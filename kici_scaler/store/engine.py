@@ -74,6 +74,8 @@ def make_engine(
         max_overflow=2,
         pool_timeout=5,
         pool_recycle=1800,
+        # The session that was used last has the most in its caches.
+        pool_use_lifo=True,
         connect_args={**CONNECT_ARGS, "application_name": f"kici-scaler {application}"[:63]},
     )
     event.listen(engine, "checkout", _refuse_what_was_closed)

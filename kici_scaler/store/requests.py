@@ -92,25 +92,40 @@ _JOINED = """
       ON s.job_id = r.job_id AND s.state NOT IN ('destroying', 'quarantined')
 """
 
-_INSERT = sql("""
+_TYPES = {
+    "job_id": "text",
+    "run_id": "text",
+    "digest": "text",
+    "labels": "text[]",
+    "exclude": "text[]",
+    "org": "text",
+    "role": "text",
+    "request_cpu_millis": "integer",
+    "request_memory_bytes": "bigint",
+    "limit_cpu_millis": "integer",
+    "limit_memory_bytes": "bigint",
+    "image": "text",
+    "priority": "integer",
+    "may_wait": "boolean",
+    "max_requeues": "integer",
+    "sealed_payload": "jsonb",
+    "sealed_registry": "jsonb",
+}
+NEW_COLUMNS = ", ".join(_TYPES)
+"""What a new request brings, for a statement that stores some."""
+NEW_TYPED = ", ".join(f"{name} {its}" for name, its in _TYPES.items())
+"""The same as the record that each of their JSON objects is."""
+NEW_VALUES = ", ".join(
+    f"nullif({name}, 'null')" if its == "jsonb" else name for name, its in _TYPES.items()
+)
+"""The same as values: a part that was not given is no JSON null."""
+
+_INSERT = sql(f"""
     WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS now)
-    INSERT INTO scale_requests
-        (job_id, run_id, digest, state, labels, exclude, org, role, request_cpu_millis,
-         request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
-         max_requeues, sealed_payload, sealed_registry, enqueued_at)
-    SELECT job_id, run_id, digest, 'waiting', labels, exclude, org, role, request_cpu_millis,
-         request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
-         max_requeues, nullif(sealed_payload, 'null'), nullif(sealed_registry, 'null'),
-         moment.now + place * interval '1 microsecond'
-    FROM moment, ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
-        job_id text, run_id text, digest text, labels text[], exclude text[], org text, role text,
-        request_cpu_millis integer, request_memory_bytes bigint, limit_cpu_millis integer,
-        limit_memory_bytes bigint, image text, priority integer, may_wait boolean,
-        max_requeues integer, sealed_payload jsonb, sealed_registry jsonb)
-    ) WITH ORDINALITY AS n(
-        job_id, run_id, digest, labels, exclude, org, role, request_cpu_millis,
-        request_memory_bytes, limit_cpu_millis, limit_memory_bytes, image, priority, may_wait,
-        max_requeues, sealed_payload, sealed_registry, place)
+    INSERT INTO scale_requests ({NEW_COLUMNS}, state, enqueued_at)
+    SELECT {NEW_VALUES}, 'waiting', moment.now + place * interval '1 microsecond'
+    FROM moment, ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({NEW_TYPED}))
+        WITH ORDINALITY AS n({NEW_COLUMNS}, place)
     ORDER BY job_id
     ON CONFLICT DO NOTHING
     RETURNING job_id

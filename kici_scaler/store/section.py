@@ -15,21 +15,18 @@ from kici_scaler.store.engine import Contended, waited_too_long
 
 __all__ = [
     "ADMISSION_LOCK",
-    "BOUNDS",
     "Contended",
     "bound_waits",
-    "bounds",
     "enter",
     "try_enter",
 ]
 
 ADMISSION_LOCK = 0x6B6963690001
 
-BOUNDS = """
-    set_config('lock_timeout', :wait, true), set_config('statement_timeout', :wait, true),
-    set_config('idle_in_transaction_session_timeout', :idle, true)
-"""
-"""Columns of a query that bound what follows in its transaction, with the values of `bounds`."""
+_BOUND = sql("""
+    SELECT set_config('lock_timeout', :wait, true), set_config('statement_timeout', :wait, true),
+           set_config('idle_in_transaction_session_timeout', :idle, true)
+""")
 
 
 def bound_waits(connection: Connection, seconds: float) -> None:
@@ -38,13 +35,8 @@ def bound_waits(connection: Connection, seconds: float) -> None:
     A holder that is frozen between two statements loses the section after twice as long: the
     server ends its session, so its writes never happen.
     """
-    connection.execute(sql(f"SELECT {BOUNDS}"), bounds(seconds))
-
-
-def bounds(seconds: float) -> dict[str, object]:
-    """The values of `BOUNDS`."""
     millis = max(1, int(seconds * 1000))
-    return {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"}
+    connection.execute(_BOUND, {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"})
 
 
 def enter(connection: Connection) -> None:

@@ -15,7 +15,8 @@ from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transac
 def one_statement(engine: Engine) -> Iterator[Connection]:
     """Where one statement is all there is: the server commits it as it ends.
 
-    What reads may follow it; a second statement that writes would be a transaction of its own.
+    What only reads may come before or after it; a second statement that writes would be a
+    transaction of its own.
 
     Raises:
         CommitUnknown: the server went away, before or after it had committed.

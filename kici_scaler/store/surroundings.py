@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import Row
 
 from kici_scaler.domain.static_agents import StaticAgent
 from kici_scaler.store import machines, scaler_states, settings, static_agents
 from kici_scaler.store.bulk import rows_as_json, sql
 from kici_scaler.store.machines import MachineRow
 from kici_scaler.store.scaler_states import ScalerStateRow
-from kici_scaler.store.section import BOUNDS, bounds
 from kici_scaler.store.settings import Live
 
 
@@ -33,7 +34,7 @@ class Surroundings:
     """Those no scaler made and a living gateway sees, the longest here first."""
 
 
-_LOOK = f"""
+LOOK = f"""
     SELECT (SELECT id FROM config_revisions WHERE active) AS revision_id,
            {rows_as_json(machines.SELECT)} AS machines,
            {rows_as_json(scaler_states.SELECT)} AS states,
@@ -41,15 +42,16 @@ _LOOK = f"""
            live.*
     FROM ({settings.LIVE}) AS live
 """
+"""One row, as `parsed` takes it."""
 
 
-def look(connection: Connection, *, bound_seconds: float | None = None) -> Surroundings:
-    """Read all of it; with `bound_seconds` every later wait is bounded, as by `section`."""
-    if bound_seconds is None:
-        row = connection.execute(sql(_LOOK)).one()
-    else:
-        both = f"SELECT looked.*, {BOUNDS} FROM ({_LOOK}) AS looked"
-        row = connection.execute(sql(both), bounds(bound_seconds)).one()
+def look(connection: Connection) -> Surroundings:
+    """Read all of it."""
+    return parsed(connection.execute(sql(LOOK)).one())
+
+
+def parsed(row: Row[Any]) -> Surroundings:
+    """All of it from that row."""
     live = settings.parsed(row._asdict())
     fresh = live.windows.machine_stale_seconds
     return Surroundings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,7 +30,8 @@ class ReadyRow:
     agents: tuple[tuple[datetime, str], ...]
 
 
-_SEEN = "a.unseen_since IS NULL AND g.dead_at IS NULL"
+SEEN = "a.unseen_since IS NULL AND g.dead_at IS NULL"
+"""An agent `a` whose gateway `g` has it connected."""
 
 _READY = sql(f"""
     SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, said.labels, a.gate,
@@ -42,7 +43,7 @@ _READY = sql(f"""
     LEFT JOIN machines m ON m.machine_id = s.machine_id AND m.backend_type = s.backend_type,
     LATERAL (SELECT coalesce(array_agg(label), '{{}}') AS labels FROM unnest(a.labels) AS label
              WHERE :by_host OR label NOT LIKE 'kici:host:%') AS said
-    WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
+    WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {SEEN}
       AND m.state IS DISTINCT FROM 'draining'
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 """)
@@ -55,61 +56,24 @@ def ready(connection: Connection, *, most: int, by_host: bool = True) -> list[Re
     agents are few kinds.
     """
     return [
-        _ready_row(row, tuple(zip(row.since, row.ids, strict=True)))
+        ready_row(row._asdict(), tuple(zip(row.since, row.ids, strict=True)))
         for row in connection.execute(_READY, {"most": most, "by_host": by_host})
     ]
 
 
-_OLDEST = sql(f"""
-    SELECT s.scaler, s.label_set, s.label_set_digest, s.machine_id, a.labels, a.gate,
-           s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
-           s.idle_at, s.agent_id
-    FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
-    JOIN gateways g ON g.incarnation = a.gateway
-    WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND {_SEEN}
-      AND s.scaler = :scaler AND s.label_set_index = :index
-      AND s.label_set = CAST(:label_set AS text[])
-      AND NOT EXISTS (SELECT FROM machines m WHERE m.machine_id = s.machine_id
-                      AND m.backend_type = s.backend_type AND m.state = 'draining')
-      AND NOT EXISTS (SELECT FROM scale_requests
-                      WHERE state = 'waiting' AND routed_scaler IS NULL
-                        AND enqueued_at < (SELECT clock_timestamp() - interval '0.1 s'))
-      AND NOT EXISTS (SELECT FROM scale_requests
-                      WHERE state = 'waiting' AND routed_scaler = :scaler)
-    ORDER BY s.idle_at, s.agent_id LIMIT :most
-""")
-
-
-def oldest_if_first(
-    connection: Connection, scaler: str, index: int, label_set: Sequence[str], *, most: int
-) -> list[ReadyRow]:
-    """The agents of one pool that could be given a job now, the oldest first, each for itself.
-
-    None where a request waits that nobody has looked at, or one behind this scaler: it comes
-    before any new one. What came just now is being decided, found no such agent, and would be in
-    everybody's way as long as requests come.
-
-    Args:
-        index: the place of the label set in its scaler; by it they are found, at a cost that
-            grows with what is asked for and not with the pool.
-    """
-    values = {"scaler": scaler, "index": index, "label_set": list(label_set), "most": most}
-    rows = connection.execute(_OLDEST, values)
-    return [_ready_row(row, ((row.idle_at, row.agent_id),)) for row in rows]
-
-
-def _ready_row(row: Any, agents: tuple[tuple[datetime, str], ...]) -> ReadyRow:
+def ready_row(values: Mapping[str, Any], agents: tuple[tuple[datetime, str], ...]) -> ReadyRow:
+    """Agents that are alike, from what one row says of them."""
     return ReadyRow(
-        scaler=row.scaler,
-        label_set=tuple(row.label_set),
-        label_set_digest=row.label_set_digest,
-        machine_id=row.machine_id,
-        labels=tuple(row.labels),
-        gate=tuple(row.gate),
-        cpu_millis=row.cpu_millis,
-        memory_bytes=row.memory_bytes,
-        limit_cpu_millis=row.limit_cpu_millis,
-        limit_memory_bytes=row.limit_memory_bytes,
+        scaler=values["scaler"],
+        label_set=tuple(values["label_set"]),
+        label_set_digest=values["label_set_digest"],
+        machine_id=values["machine_id"],
+        labels=tuple(values["labels"]),
+        gate=tuple(values["gate"]),
+        cpu_millis=values["cpu_millis"],
+        memory_bytes=values["memory_bytes"],
+        limit_cpu_millis=values["limit_cpu_millis"],
+        limit_memory_bytes=values["limit_memory_bytes"],
         agents=agents,
     )
 
@@ -137,31 +101,41 @@ class Bound:
     gateway: str
 
 
-_BIND = sql("""
-    WITH wanted AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
-          AS w(job_id text, run_id text, org text, agent_id text, scaler text, pool text)
-    ), free AS (
-        SELECT s.agent_id, a.gateway, w.job_id, w.run_id, w.org, w.scaler, w.pool
+FREE = """
         FROM wanted w JOIN spawns s ON s.agent_id = w.agent_id
         JOIN agents a ON a.spawn_id = s.agent_id
         WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND a.unseen_since IS NULL
         FOR NO KEY UPDATE OF s, a SKIP LOCKED
-    ), bound AS (
+"""
+"""Where those of `wanted` are locked whose agent still has no job and is still seen."""
+TAKE = """
         UPDATE spawns s SET job_id = free.job_id, run_id = free.run_id, org = free.org,
             deadline_at = clock_timestamp() + make_interval(secs => :offer),
             due_at = clock_timestamp() + make_interval(secs => :offer), due_count = 0
-        FROM free WHERE s.agent_id = free.agent_id
+"""
+"""What the agents of `free` are told by; a condition follows."""
+COUNT_HITS = """
+        INSERT INTO warm_counts (scaler, label_set, what, n)
+        SELECT scaler, pool, 'hit', count(*) FROM free JOIN bound USING (agent_id)
+        GROUP BY scaler, pool
+"""
+"""Each of `bound` is a hit of its pool."""
+
+_BIND = sql(f"""
+    WITH wanted AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+          AS w(job_id text, run_id text, org text, agent_id text, scaler text, pool text)
+    ), free AS (
+        SELECT w.*, a.gateway {FREE}
+    ), bound AS (
+        {TAKE} FROM free WHERE s.agent_id = free.agent_id
         RETURNING s.agent_id, s.job_id
     ), assigned AS (
         UPDATE scale_requests r
         SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = free.scaler,
             wait_code = 'undecided', wait_reason = ''
         FROM free WHERE r.job_id = free.job_id AND r.state = 'waiting'
-    ), counted AS (
-        INSERT INTO warm_counts (scaler, label_set, what, n)
-        SELECT scaler, pool, 'hit', count(*) FROM free GROUP BY scaler, pool
-    )
+    ), counted AS ({COUNT_HITS})
     SELECT bound.agent_id, bound.job_id, free.run_id, free.gateway
     FROM bound JOIN free USING (agent_id)
 """)
@@ -211,7 +185,7 @@ _MEMBERS = sql(f"""
     SELECT s.agent_id, s.state, s.scaler, s.label_set, s.label_set_index, s.label_set_digest,
            s.machine_id, s.pool, coalesce(a.labels, s.agent_labels) AS labels, s.gate,
            s.cpu_millis, s.memory_bytes, s.limit_cpu_millis, s.limit_memory_bytes,
-           a.agent_id IS NOT NULL AND {_SEEN} AS is_present,
+           a.agent_id IS NOT NULL AND {SEEN} AS is_present,
            coalesce(m.state = 'draining', false) AS machine_drains,
            coalesce(extract(epoch FROM clock_timestamp() - s.idle_at), 0) AS idle_seconds
     FROM spawns s LEFT JOIN agents a ON a.spawn_id = s.agent_id

@@ -15,11 +15,12 @@ from kici_scaler.store import (
     events,
     failures,
     outcomes,
+    ready_jobs,
     request_ends,
     tokens,
-    warm,
 )
 from kici_scaler.store.engine import transaction
+from kici_scaler.store.ready_jobs import LabelSetPlace
 from tests.support.rows import Rows
 
 LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
@@ -55,7 +56,9 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
     "events to forget": (lambda connection: events.purge(connection, older_seconds=60), "at <"),
     "tokens to forget": (tokens.purge_expired, "expires_at <"),
     "the agent of a pool that waits longest": (
-        lambda connection: warm.oldest_if_first(connection, "local", 0, ["linux"], most=1),
+        lambda connection: ready_jobs.look(
+            connection, LabelSetPlace("local", 0, ("linux",)), most=1
+        ),
         "label_set_index =",
     ),
     "recent failures": (

@@ -81,7 +81,7 @@ def test_one_that_gets_none_leaves_all_of_them_to_the_section(site: Site) -> Non
         parse_request({"jobId": job, "runId": "run", "labels": ["linux"], "payload": PAYLOAD})
         for job in ("a", "b")
     ]
-    assert serve_ready.serve(site.runtime, [each.to_row() for each in bodies]) is None
+    assert serve_ready.serve(site.runtime, [each.to_row() for each in bodies]) == {}
     assert site.rows.count("scale_requests") == 0
     answers = requests.submit(site.runtime, bodies)
     assert [each.result for each in answers] == [Result.READY, Result.SPAWNING]
@@ -112,8 +112,12 @@ def test_pools_that_came_with_a_reload_serve_at_once(site: Site) -> None:
         assert site.request("linux").result is Result.READY
 
 
-@pytest.mark.parametrize("broken", [CutReply(b"COMMIT"), CutRequest(b"COMMIT")])
-def test_a_commit_nobody_heard_of_gives_one_agent(
+GIFT = b"FROM free JOIN stored"
+"""Only the statement that gives a new job a ready agent says so."""
+
+
+@pytest.mark.parametrize("broken", [CutReply(GIFT), CutRequest(GIFT)])
+def test_a_gift_nobody_heard_of_gives_one_agent(
     site: Site, broken: Treatment, proxy: TcpProxy
 ) -> None:
     ready = _ready(site)
