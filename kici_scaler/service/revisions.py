@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.engine import URL
 
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.routing import RoutingTable
@@ -29,17 +28,25 @@ class Revision:
 
 
 EMPTY = Revision(0, Cluster())
+Database = tuple[object, ...]
+"""What tells one database from another; an engine's URL is written out for each comparison."""
 _MOST_PARSED = 64
 """Agents of many revisions may live at once, and each is asked for whenever one of them ends."""
 _MOST_TABLES = 16
-_parsed: Remembered[tuple[URL, int], Cluster] = Remembered(_MOST_PARSED)
+_parsed: Remembered[tuple[Database, int], Cluster] = Remembered(_MOST_PARSED)
 """By database too: a process may serve one installation after another, as tests do."""
 _tables: Remembered[
     tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], tuple[Cluster, RoutingTable]
 ] = Remembered(_MOST_TABLES)
 
-_active: Remembered[URL, Revision] = Remembered(_MOST_TABLES)
-_last_tables: Remembered[URL, RoutingTable] = Remembered(_MOST_TABLES)
+_active: Remembered[Database, Revision] = Remembered(_MOST_TABLES)
+_last_tables: Remembered[Database, RoutingTable] = Remembered(_MOST_TABLES)
+
+
+def database_of(engine: Engine) -> Database:
+    """The database that an engine is for."""
+    url = engine.url
+    return url.host, url.port, url.database, *url.query.values()
 
 
 def active(connection: Connection) -> Revision:
@@ -54,12 +61,12 @@ def active_of(connection: Connection, seen: Surroundings) -> Revision:
 
 def _active_by(connection: Connection, revision_id: int | None) -> Revision:
     found = EMPTY if revision_id is None else by_id(connection, revision_id)
-    return _active.keep(connection.engine.url, found)
+    return _active.keep(database_of(connection.engine), found)
 
 
 def seen_last(engine: Engine) -> Revision | None:
     """The revision that was active when this process last asked; good for what may be wrong."""
-    return _active.known(engine.url)
+    return _active.known(database_of(engine))
 
 
 def by_id(connection: Connection, revision_id: int) -> Revision:
@@ -69,7 +76,7 @@ def by_id(connection: Connection, revision_id: int) -> Revision:
         NotFound: there is no such revision.
     """
     cluster = _parsed.get(
-        (connection.engine.url, revision_id),
+        (database_of(connection.engine), revision_id),
         lambda: cluster_from_document(revisions.document(connection, revision_id)),
     )
     return Revision(revision_id, cluster)
@@ -96,12 +103,12 @@ def table_of(
     of, table = _tables.get(key, lambda: _built(revision.cluster, facts))
     if of is not revision.cluster:
         _, table = _tables.keep(key, _built(revision.cluster, facts))
-    return _last_tables.keep(connection.engine.url, table)
+    return _last_tables.keep(database_of(connection.engine), table)
 
 
 def table_seen_last(engine: Engine) -> RoutingTable | None:
     """The table by which this process routed last; good for what may be wrong."""
-    return _last_tables.known(engine.url)
+    return _last_tables.known(database_of(engine))
 
 
 def _built(

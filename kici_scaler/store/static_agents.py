@@ -21,11 +21,15 @@ FREE = """
 
 PRESENT = f"""
     SELECT a.agent_id, a.labels, a.gate, {FREE} AS free
-    FROM agents a JOIN gateways g ON g.incarnation = a.gateway
-    WHERE a.spawn_id IS NULL AND a.unseen_since IS NULL AND g.dead_at IS NULL
+    FROM (SELECT * FROM agents WHERE spawn_id IS NULL OFFSET 0) AS a
+    JOIN gateways g ON g.incarnation = a.gateway
+    WHERE a.unseen_since IS NULL AND g.dead_at IS NULL
     ORDER BY a.registered_at, a.agent_id
 """
-"""Those that a living gateway sees, the longest here first, as `parsed` takes them."""
+"""Those that a living gateway sees, the longest here first, as `parsed` takes them.
+
+They are looked for among themselves: by their gateway all agents of it would be read.
+"""
 
 
 def parsed(values: Mapping[str, Any]) -> StaticAgent:

@@ -102,12 +102,17 @@ class Bound:
 
 
 FREE = """
-        FROM wanted w JOIN spawns s ON s.agent_id = w.agent_id
-        JOIN agents a ON a.spawn_id = s.agent_id
-        WHERE s.warm AND s.job_id IS NULL AND s.state = 'idle' AND a.unseen_since IS NULL
-        FOR NO KEY UPDATE OF s, a SKIP LOCKED
+        FROM wanted w CROSS JOIN LATERAL (
+            SELECT a.gateway FROM spawns s JOIN agents a ON a.spawn_id = s.agent_id
+            WHERE s.agent_id = w.agent_id
+              AND s.warm AND s.job_id IS NULL AND s.state = 'idle' AND a.unseen_since IS NULL
+            FOR NO KEY UPDATE OF s, a SKIP LOCKED
+        ) AS a
 """
-"""Where those of `wanted` are locked whose agent still has no job and is still seen."""
+"""Where those of `wanted` are locked whose agent still has no job and is still seen.
+
+Each is found by itself: nobody knows how many are wanted, and for many all of the pool is read.
+"""
 TAKE = """
         UPDATE spawns s SET job_id = free.job_id, run_id = free.run_id, org = free.org,
             deadline_at = clock_timestamp() + make_interval(secs => :offer),

@@ -105,7 +105,7 @@ def test_pools_that_came_with_a_reload_serve_at_once(site: Site) -> None:
     site.configure(scaler("a", label_set("linux")))
     site.request("arm")
     _ready(site, size=2)
-    revisions._active.keep(site.runtime.engine.url, revisions.EMPTY)
+    revisions._active.keep(revisions.database_of(site.runtime.engine), revisions.EMPTY)
     assert site.request("linux").result is Result.READY
     with site.rows.begin() as other:
         section.enter(other)
