@@ -8,6 +8,7 @@ from typing import Any
 from kici_scaler.broker import task_names
 from kici_scaler.checkpoints import reached
 from kici_scaler.service import request as requests
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.store.engine import Contended, DatabaseUnreachable
 from tasks.app import app
@@ -73,7 +74,7 @@ def _refusal(job_id: str, message: str) -> Plain:
     return {"jobId": job_id, "error": {"code": "bad-request", "message": message}}
 
 
-def _plain(answer: requests.Answer) -> Plain:
+def _plain(answer: Answer) -> Plain:
     return {
         "jobId": answer.job_id,
         "result": answer.result.value,

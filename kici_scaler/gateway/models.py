@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kici_scaler.domain.request import RequestState, Result, WaitCode
-from kici_scaler.service.request import Answer
+from kici_scaler.service.answers import Answer
 from kici_scaler.store.events import EventRow
 from kici_scaler.store.requests import RequestRow
 

@@ -9,8 +9,8 @@ from kici_scaler.domain.scalers import Amount
 from kici_scaler.gateway.models import EventView, RequestView, Shape
 from kici_scaler.gateway.models_routing import CanServeView
 from kici_scaler.gateway.models_status import Amounts
+from kici_scaler.service.answers import answer_of
 from kici_scaler.service.explain_job import JobExplanation
-from kici_scaler.service.request import answer_of
 
 
 class JobExplanationView(Shape):

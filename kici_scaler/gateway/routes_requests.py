@@ -22,6 +22,7 @@ from kici_scaler.gateway.models import (
 from kici_scaler.gateway.models_explain import JobExplanationView
 from kici_scaler.gateway.wiring import TheGateway
 from kici_scaler.service import explain_job, request
+from kici_scaler.service.answers import answer_of
 from kici_scaler.service.request_body import BadRequest, ScaleRequestBody, parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import requests as request_rows
@@ -105,7 +106,7 @@ async def explained(job_id: JobId, gateway: TheGateway, _: AsDispatcher) -> JobE
 async def one(job_id: JobId, gateway: TheGateway, _: AsDispatcher) -> RequestView:
     """A request and its agent."""
     row = await gateway.threads.http(explain_job.find, gateway.runtime, job_id)
-    return RequestView.of(row, request.answer_of(row))
+    return RequestView.of(row, answer_of(row))
 
 
 def recent(
@@ -115,7 +116,7 @@ def recent(
     wanted = None if states is None else [each.value for each in states]
     with transaction(runtime.engine) as connection:
         rows = request_rows.recent(connection, states=wanted, limit=limit)
-    return [RequestView.of(row, request.answer_of(row)) for row in rows]
+    return [RequestView.of(row, answer_of(row)) for row in rows]
 
 
 def _submit_all(runtime: Runtime, values: Sequence[dict[str, Any]]) -> list[RequestAnswer]:

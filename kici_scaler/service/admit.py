@@ -9,7 +9,7 @@ Crash table (`kill -9` at ...):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sqlalchemy import Connection
@@ -59,6 +59,8 @@ class Pass:
     """What one admission pass did."""
 
     admits: tuple[Admit, ...] = ()
+    agents: Mapping[str, str] = field(default_factory=dict)
+    """The ids of those that were reserved, by job id."""
     bound: tuple[Bound, ...] = ()
     """Jobs that ready agents were given."""
     overtaken: int = 0
@@ -182,13 +184,13 @@ def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
             ((each.request.job_id, each.agent_id) for each in offers),
             offer_seconds=moment.windows.offer_timeout_seconds,
         )
-    if admits:
-        _reserve(moment, admits)
+    agents = _reserve(moment, admits) if admits else {}
     news = refusing.leave_waiting(connection, refused)
     short_of_room = any(each.code is WaitCode.AT_CAPACITY for each in news)
     reached("admit.reserved")
     return Pass(
         admits=tuple(admits),
+        agents=agents,
         bound=tuple(bound),
         overtaken=len(binds) + len(offers) - len(bound),
         refused=len(refused),
@@ -197,12 +199,12 @@ def decide_waiting(moment: Moment, batch: queues.Batch) -> Pass:
     )
 
 
-def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
+def _reserve(moment: Moment, admits: Sequence[Admit]) -> dict[str, str]:
     connection, windows = moment.connection, moment.windows
     rows = Reservations(
         moment.situation, moment.revision.id, moment.owner, windows, moment.seen.live.spawn_timeouts
     )
-    reserve(
+    reserved = reserve(
         connection,
         [
             rows.row(each.scaler, each.label_set, each.machine_id, each.shape, each.request)
@@ -212,6 +214,7 @@ def _reserve(moment: Moment, admits: Sequence[Admit]) -> None:
     )
     request_rows.assign(connection, ((each.request.job_id, each.scaler.name) for each in admits))
     warm_serving.count_misses(connection, moment.revision.cluster, admits)
+    return {row.job_id: row.agent_id for row in reserved if row.job_id is not None}
 
 
 def situation_of(

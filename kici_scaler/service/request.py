@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from kici_scaler.checkpoints import reached
-from kici_scaler.domain.request import RequestState, Result, WaitCode, cause_of
-from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, counting, ending, serve_ready, static_agents
+from kici_scaler.domain.request import RequestState
+from kici_scaler.domain.spawn import DestroyReason
+from kici_scaler.service import admit, answers, counting, ending, serve_ready, static_agents
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.ports import Patience
 from kici_scaler.service.request_body import ScaleRequestBody
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.service.serve_ready import Served
-from kici_scaler.store import audit, request_ends, section, settings, static_jobs
+from kici_scaler.store import audit, intake, request_ends, section, settings, static_jobs
 from kici_scaler.store import requests as request_rows
 from kici_scaler.store.engine import CommitUnknown, DatabaseUnreachable, transaction
-from kici_scaler.store.requests import NewRequest, RequestRow
+from kici_scaler.store.requests import NewRequest
 from kici_scaler.store.section import Contended
+from kici_scaler.store.single import one_statement
 
 SHARE = 4
 """By what the bounds of a pass are divided here, so that who asks does not wait for long queues."""
@@ -34,16 +35,13 @@ MOST_LOOKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a dispatcher is told about one request."""
+class _Stored:
+    """What was done in one transaction with requests that came."""
 
-    job_id: str
-    result: Result
-    state: RequestState
-    reason: str = ""
-    agent_id: str | None = None
-    backend_type: str | None = None
-    scaler: str | None = None
+    new: frozenset[str] = frozenset()
+    """Jobs that nobody knew before."""
+    done: admit.Pass | None = None
+    """The pass that decided them; None when they are only stored."""
 
 
 def submit(
@@ -64,63 +62,55 @@ def submit(
     """
     rows = {body.job_id: body.to_row() for body in bodies}
     served = serve_ready.serve(runtime, list(rows.values()))
-    others = {job_id: row for job_id, row in rows.items() if job_id not in served}
-    told = {job_id: _ready(each) for job_id, each in served.items()}
+    told = {job_id: answers.ready(each) for job_id, each in served.items()}
+    others = {job_id: row for job_id, row in rows.items() if job_id not in told}
     if others:
-        _store(runtime, list(others.values()), may_leave=may_leave)
-        told |= _answers(runtime, others)
+        told |= _store(runtime, others, may_leave=may_leave)
     return [told[body.job_id] for body in bodies]
 
 
-def _ready(served: Served) -> Answer:
-    """As it stands in the rows that were just committed."""
-    return Answer(
-        job_id=served.job_id,
-        result=Result.READY,
-        state=RequestState.ASSIGNED,
-        agent_id=served.agent_id,
-        backend_type=served.backend_type,
-        scaler=served.scaler,
-    )
-
-
-def _store(runtime: Runtime, rows: Sequence[NewRequest], *, may_leave: bool) -> None:
+def _store(
+    runtime: Runtime, rows: Mapping[str, NewRequest], *, may_leave: bool
+) -> dict[str, Answer]:
     """Insert, and decide at once, or after others, or leave it to their next pass."""
-    may_leave = may_leave and all(row.may_wait for row in rows)
+    may_leave = may_leave and all(row.may_wait for row in rows.values())
     with runtime.mutex.held(Patience.NONE if may_leave else Patience.AT_ONCE) as mine:
         leaves_it = mine is False and may_leave
-        done = _store_and_try(runtime, rows, decides=not leaves_it)
-    if done is not None:
-        admit.announce(runtime, done)
-        return
+        try:
+            stored = _insert(runtime, rows) if leaves_it else _insert_and_try(runtime, rows)
+        except CommitUnknown:
+            if not _all_stored(runtime, list(rows)):
+                raise
+            stored = _Stored()
+    if stored.done is not None:
+        admit.announce(runtime, stored.done)
+        return _read_back(runtime, rows, answers.of_pass(stored.done, stored.new))
     reached("intake.stored")
-    if not (leaves_it and runtime.hints.admit_left()):
-        _decide_after_waiting(runtime, [row.job_id for row in rows])
+    if leaves_it and runtime.hints.admit_left():
+        return _read_back(runtime, rows, {job_id: answers.left(job_id) for job_id in stored.new})
+    _decide_after_waiting(runtime, list(rows))
+    return _read_back(runtime, rows, {})
 
 
-def _store_and_try(
-    runtime: Runtime, rows: Sequence[NewRequest], *, decides: bool
-) -> admit.Pass | None:
-    """Insert, and decide in the same transaction when the section is free.
+def _insert(runtime: Runtime, rows: Mapping[str, NewRequest]) -> _Stored:
+    with one_statement(runtime.engine) as connection:
+        new = request_rows.insert(connection, rows.values())
+    return _Stored(new, None if new else admit.Pass())
 
-    None when they are stored and not decided.
-    """
-    job_ids = [row.job_id for row in rows]
-    try:
-        with transaction(runtime.engine) as connection:
-            if decides:
-                section.bound_waits(connection, admit.PASS_SECONDS)
-            if not request_rows.insert(connection, rows):
-                return admit.Pass()
-            if not decides or not section.try_enter(connection):
-                return None
-            done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)
-        reached("admit.committed")
-    except CommitUnknown:
-        if not _all_stored(runtime, job_ids):
-            raise
-        return None
-    return done
+
+def _insert_and_try(runtime: Runtime, rows: Mapping[str, NewRequest]) -> _Stored:
+    """Insert, and decide in the same transaction when the section is free."""
+    with transaction(runtime.engine) as connection:
+        new, entered = intake.insert_and_try(
+            connection, rows.values(), bound_seconds=admit.PASS_SECONDS
+        )
+        if not new:
+            return _Stored(new, admit.Pass())
+        if not entered:
+            return _Stored(new)
+        done = admit.decide_and_reserve(connection, runtime.owner, list(rows), share=SHARE)
+    reached("admit.committed")
+    return _Stored(new, done)
 
 
 def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:
@@ -150,71 +140,19 @@ def _all_stored(runtime: Runtime, job_ids: Sequence[str]) -> bool:
         return len(request_rows.find(connection, job_ids)) == len(set(job_ids))
 
 
-def _answers(runtime: Runtime, rows: Mapping[str, NewRequest]) -> dict[str, Answer]:
+def _read_back(
+    runtime: Runtime, rows: Mapping[str, NewRequest], known: Mapping[str, Answer]
+) -> dict[str, Answer]:
+    """What is known of the requests, and what stands in the rows of the others."""
+    others = [job_id for job_id in rows if job_id not in known]
+    if not others:
+        return dict(known)
     with transaction(runtime.engine) as connection:
-        found = request_rows.find(connection, list(rows))
-    missing = next((job_id for job_id in rows if job_id not in found), None)
+        found = request_rows.find(connection, others)
+    missing = next((job_id for job_id in others if job_id not in found), None)
     if missing is not None:
         raise DatabaseUnreachable(f"the request of job {missing} could not be read back")
-    return {job_id: _answer(found[job_id], row.digest) for job_id, row in rows.items()}
-
-
-def answer_of(row: RequestRow) -> Answer:
-    """What the state of a request means in the dispatcher's vocabulary."""
-    return Answer(
-        job_id=row.job_id,
-        result=_result(row),
-        state=row.state,
-        reason=_reason(row),
-        agent_id=row.agent_id,
-        backend_type=row.backend_type,
-        scaler=row.scaler or row.routed_scaler or None,
-    )
-
-
-def _answer(row: RequestRow, digest: str) -> Answer:
-    if row.digest not in ("", digest):
-        return Answer(
-            job_id=row.job_id,
-            result=Result.FAILED,
-            state=row.state,
-            reason=(
-                f"job {row.job_id} was requested before with other labels, resources or image;"
-                " the first request stands, use a new job id for another one"
-            ),
-        )
-    return answer_of(row)
-
-
-_WAITING_RESULTS = {
-    WaitCode.UNDECIDED: Result.QUEUED,
-    WaitCode.AT_CAPACITY: Result.AT_CAPACITY,
-    WaitCode.NO_MACHINE: Result.AT_CAPACITY,
-    WaitCode.NO_BACKEND: Result.NO_BACKEND,
-    WaitCode.INVALID: Result.FAILED,
-    WaitCode.BACKOFF: Result.SKIPPED,
-    WaitCode.PAUSED: Result.SKIPPED,
-    WaitCode.DRAINING: Result.SKIPPED,
-}
-
-
-def _result(row: RequestRow) -> Result:
-    if row.state in (RequestState.WAITING, RequestState.REFUSED):
-        return _WAITING_RESULTS[row.wait_code]
-    if row.state is RequestState.CANCELLED:
-        return Result.SKIPPED
-    if row.state is RequestState.FAILED:
-        return Result.FAILED
-    ready = row.spawn_state in (SpawnState.IDLE, SpawnState.BUSY)
-    return Result.READY if ready else Result.SPAWNING
-
-
-def _reason(row: RequestRow) -> str:
-    if row.state is RequestState.CANCELLED:
-        return str((row.result or {}).get("error") or row.cancel_reason or "cancelled")
-    if row.state is RequestState.FAILED:
-        return cause_of(row.result or {}) or row.last_provisioning_error or "failed"
-    return row.wait_reason
+    return {**known, **{each: answers.to_asker(found[each], rows[each].digest) for each in others}}
 
 
 def _tell_to_stop(connection: Connection, agent_id: str) -> ending.Effects:

@@ -103,20 +103,23 @@ class Reservations:
         )
 
 
-def reserve(connection: Connection, rows: Sequence[NewSpawn], *, hint_after: float) -> None:
-    """Insert spawns; an agent id that is taken is drawn again.
+def reserve(
+    connection: Connection, rows: Sequence[NewSpawn], *, hint_after: float
+) -> list[NewSpawn]:
+    """Insert spawns; an agent id that is taken is drawn again. Returns them as they were stored.
 
     Raises:
         AgentIdsExhausted: sixteen draws in a row were taken.
     """
-    left = list(rows)
+    left, done = list(rows), []
     for _ in range(MOST_DRAWS):
         stored = spawns.insert(connection, left, hint_after=hint_after)
+        done += [row for row in left if row.agent_id in stored]
         left = [
             replace(row, agent_id=mint_agent_id(BackendType(row.blueprint.backend_type)))
             for row in left
             if row.agent_id not in stored
         ]
         if not left:
-            return
+            return done
     raise AgentIdsExhausted

@@ -120,26 +120,26 @@ NEW_VALUES = ", ".join(
 )
 """The same as values: a part that was not given is no JSON null."""
 
-_INSERT = sql(f"""
-    WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS now)
+INSERT = f"""
     INSERT INTO scale_requests ({NEW_COLUMNS}, state, enqueued_at)
     SELECT {NEW_VALUES}, 'waiting', moment.now + place * interval '1 microsecond'
-    FROM moment, ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({NEW_TYPED}))
-        WITH ORDINALITY AS n({NEW_COLUMNS}, place)
+    FROM (SELECT clock_timestamp() AS now OFFSET 0) AS moment,
+         ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS ({NEW_TYPED}))
+         WITH ORDINALITY AS n({NEW_COLUMNS}, place)
     ORDER BY job_id
     ON CONFLICT DO NOTHING
     RETURNING job_id
-""")
+"""
+"""Stores new requests as waiting, queued in the order given; tells which were new.
+
+Rows are written in the order of their ids, so that batches which share jobs wait for each other
+and not in a circle.
+"""
 
 
 def insert(connection: Connection, requests: Iterable[NewRequest]) -> frozenset[str]:
-    """Store new requests as waiting, queued in the order given.
-
-    Returns the job ids that were not there yet. Rows are written in the order of their ids, so
-    that batches which share jobs wait for each other and not in a circle.
-    """
-    rows = connection.execute(_INSERT, {"rows": records(requests)})
-    return frozenset(rows.scalars())
+    """Store new requests; returns the job ids that were not there yet."""
+    return frozenset(connection.execute(sql(INSERT), {"rows": records(requests)}).scalars())
 
 
 def find(connection: Connection, job_ids: Sequence[str]) -> dict[str, RequestRow]:

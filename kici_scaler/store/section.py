@@ -15,18 +15,21 @@ from kici_scaler.store.engine import Contended, waited_too_long
 
 __all__ = [
     "ADMISSION_LOCK",
+    "BOUNDS",
+    "TRY",
     "Contended",
     "bound_waits",
+    "bounds",
     "enter",
-    "try_enter",
 ]
 
 ADMISSION_LOCK = 0x6B6963690001
 
-_BOUND = sql("""
-    SELECT set_config('lock_timeout', :wait, true), set_config('statement_timeout', :wait, true),
-           set_config('idle_in_transaction_session_timeout', :idle, true)
-""")
+BOUNDS = """
+    set_config('lock_timeout', :wait, true), set_config('statement_timeout', :wait, true),
+    set_config('idle_in_transaction_session_timeout', :idle, true)
+"""
+"""Columns of a query that bound what follows in its transaction, with the values of `bounds`."""
 
 
 def bound_waits(connection: Connection, seconds: float) -> None:
@@ -35,8 +38,13 @@ def bound_waits(connection: Connection, seconds: float) -> None:
     A holder that is frozen between two statements loses the section after twice as long: the
     server ends its session, so its writes never happen.
     """
+    connection.execute(sql(f"SELECT {BOUNDS}"), bounds(seconds))
+
+
+def bounds(seconds: float) -> dict[str, object]:
+    """The values of `BOUNDS`."""
     millis = max(1, int(seconds * 1000))
-    connection.execute(_BOUND, {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"})
+    return {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"}
 
 
 def enter(connection: Connection) -> None:
@@ -53,9 +61,5 @@ def enter(connection: Connection) -> None:
         raise
 
 
-def try_enter(connection: Connection) -> bool:
-    """Take the admission lock if it is free."""
-    taken = connection.execute(
-        sql("SELECT pg_try_advisory_xact_lock(:key)"), {"key": ADMISSION_LOCK}
-    )
-    return bool(taken.scalar_one())
+TRY = f"pg_try_advisory_xact_lock({ADMISSION_LOCK})"
+"""Column of a query that takes the admission lock if it is free, and tells whether."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from kici_scaler.domain.spawn import CAN_REGISTER, SpawnState
 from kici_scaler.service import admit, destroy, finish, reload, request, start
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.reload import Reloaded
-from kici_scaler.service.request import Answer
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents

@@ -17,6 +17,7 @@ from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.embedded.folder import make_temporary_home
 from kici_scaler.embedded.postgres import STOP, EmbeddedPostgres
 from kici_scaler.service import admit, request
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.ports import NoHints
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
@@ -65,7 +66,7 @@ def far(one_place: History, house_url: str, proxy: TcpProxy, hints: _Hints) -> I
     engine.dispose()
 
 
-def _submit(runtime: Runtime, *jobs: str, label: str = "roomy") -> list[request.Answer]:
+def _submit(runtime: Runtime, *jobs: str, label: str = "roomy") -> list[Answer]:
     return request.submit(runtime, [parse_request(work.body(job, label)) for job in jobs])
 
 

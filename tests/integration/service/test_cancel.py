@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import admit, finish, request
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents, request_ends, starts
 from tests.integration.service import work
@@ -25,7 +26,7 @@ from tests.support.waiting import eventually
 R, S = RequestState, SpawnState
 
 
-def _submit(runtime: Runtime, job: str, *labels: str, **more: Any) -> request.Answer:
+def _submit(runtime: Runtime, job: str, *labels: str, **more: Any) -> Answer:
     (answer,) = work.until_answered(runtime, [work.body(job, *(labels or ("roomy",)), **more)])
     return answer
 

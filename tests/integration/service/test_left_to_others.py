@@ -11,6 +11,7 @@ import pytest
 
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.service import admit, request
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.ports import NoHints, Patience
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
@@ -50,7 +51,7 @@ def hints() -> _Hints:
     return _Hints()
 
 
-def _ask(runtime: Runtime, job: str, **more: Any) -> request.Answer:
+def _ask(runtime: Runtime, job: str, **more: Any) -> Answer:
     bodies = [parse_request(work.body(job, "roomy", **more))]
     (answer,) = request.submit(runtime, bodies, may_leave=True)
     return answer

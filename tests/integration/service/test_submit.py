@@ -11,7 +11,7 @@ import pytest
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import admit, queues, request
-from kici_scaler.service.request import Answer
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines, scaler_states, settings

@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from kici_scaler.broker.mutex import RedisMutex
 from kici_scaler.service import admit, request
-from kici_scaler.service.request import Answer
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import NoMutex, Runtime
 from kici_scaler.store.engine import Contended, DatabaseUnreachable, make_engine

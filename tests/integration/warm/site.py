@@ -13,9 +13,9 @@ from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.scalers_file import load
 from kici_scaler.service import destroy, fill, reload, request, start
+from kici_scaler.service.answers import Answer
 from kici_scaler.service.fill import Filled
 from kici_scaler.service.reload import Candidate
-from kici_scaler.service.request import Answer
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import agents, settings
