@@ -16,6 +16,7 @@ import redis
 from celery import Celery
 
 from config.celery_settings import KEY_PREFIX, celery_configuration
+from config.redis_transport import keep_clients
 from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.programs import CONTROL_CONCURRENCY, SOFT_STOP
 from kici_scaler.embedded.roles import WORKER_STOP
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def application(redis_url: str) -> Celery:
     """A Celery application with the settings of the real one."""
+    keep_clients()
     made = Celery("kici-bench", set_as_current=False)
     made.conf.update(celery_configuration(redis_url, "kici-bench"))
     return made

@@ -166,7 +166,7 @@ def lives() -> Iterator[Measured]:
 
 def _one_by_one(whole: System) -> Iterator[Measured]:
     def work(bodies: list[Body]) -> None:
-        whole.send_single(bodies[0]).get(timeout=60, interval=0.002)
+        whole.send_single(bodies[0], wants_answer=True).get(timeout=60, interval=0.002)
         wait_until(lambda: whole.alive() == 0, "the agent is gone")
 
     with floors.around(floors.ROUND_TRIP, lambda: floors.empty_round_trips(whole.tasks)) as floor:

@@ -15,13 +15,12 @@ from celery import Celery
 from celery.result import AsyncResult
 from sqlalchemy import text
 
-from bench.empty_tasks import ROOT, EmptyTasks, empty_tasks
+from bench.empty_tasks import ROOT, EmptyTasks, application, empty_tasks
 from bench.fleet.backend import NAME, SOCKET_VARIABLE, plugin
 from bench.place import KIND, Place, servers
 from bench.waiting import wait_until
 from config.celery_settings import INTAKE
 from kici_scaler.broker import task_names
-from kici_scaler.broker.hints import sender
 from kici_scaler.client import JobRequest, Payload, wire
 from kici_scaler.embedded.child import Child
 from kici_scaler.embedded.installation import Installation
@@ -66,10 +65,13 @@ class System:
             for number in range(count)
         ]
 
-    def send_single(self, body: Body) -> AsyncResult[object]:
+    def send_single(self, body: Body, *, wants_answer: bool = False) -> AsyncResult[object]:
         """One request as a task of its own."""
         return self.dispatcher.send_task(
-            task_names.REQUEST_SCALE, kwargs={"request": body}, queue=INTAKE
+            task_names.REQUEST_SCALE,
+            kwargs={"request": body},
+            queue=INTAKE,
+            ignore_result=not wants_answer,
         )
 
     def send_many(self, bodies: Sequence[Body]) -> AsyncResult[object]:
@@ -124,7 +126,7 @@ def system(*, fleet: bool, backend_workers: int = 1) -> Iterator[System]:
         yield System(
             place,
             tasks,
-            sender(place.redis_url, "bench"),
+            application(place.redis_url),
             roles.profile.seal_keys_path,
             folder / "ledger.sqlite",
         )

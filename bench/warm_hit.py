@@ -26,7 +26,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from bench import floors, hit_parts, warm_pool
-from bench.empty_tasks import empty_tasks
+from bench.empty_tasks import application, empty_tasks
 from bench.hit_parts import Parts
 from bench.measure import Distribution, Unit
 from bench.place import Place, servers
@@ -51,7 +51,6 @@ from kici_scaler.agent.protocol import (
     encode,
 )
 from kici_scaler.broker import task_names
-from kici_scaler.broker.hints import sender
 from kici_scaler.client import JobRequest, Payload, wire
 from kici_scaler.embedded.installation import Installation
 from kici_scaler.embedded.plan import Plan
@@ -180,7 +179,7 @@ def _scene() -> Iterator[Scene]:
         address = str(profile.gateway_url).replace("http://", "ws://")
         fleet = stack.enter_context(closing(Fleet(f"{address}/v1/agents")))
         fleet.connect(warm_pool.started(place, PACED + HITS + 2 * WARM_UP))
-        yield Scene(place, fleet, sender(place.redis_url, "bench"), profile.seal_keys_path)
+        yield Scene(place, fleet, application(place.redis_url), profile.seal_keys_path)
 
 
 def figures() -> Iterator[Measured]:

@@ -17,6 +17,7 @@ from config.celery_settings import (
     celery_configuration,
 )
 from config.logs import configure_logging
+from config.redis_transport import keep_clients
 from config.settings import settings
 from kici_scaler.broker import task_names
 from kici_scaler.errors import KiciError
@@ -53,6 +54,7 @@ DUTIES = {
 }
 """What the clock fires, and each how many seconds; any number of clocks may."""
 
+keep_clients()
 # Its tasks say `shared=False`: others would join any other application of the process.
 app = Celery("kici-scaler", set_as_current=False)
 app.conf.update(

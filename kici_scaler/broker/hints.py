@@ -27,6 +27,7 @@ from config.celery_settings import (
     destroy_queue,
     spawn_queue,
 )
+from config.redis_transport import keep_clients
 from kici_scaler.broker import task_names, wakeups
 from kici_scaler.broker.wakeups import Wakeup
 from kici_scaler.service.ports import Place, Step
@@ -57,9 +58,10 @@ def short_lived_client(url: str) -> redis.Redis:
 
 
 def sender(redis_url: str, role: str) -> Celery:
-    """A Celery application that only sends tasks by name."""
+    """A Celery application that only sends hints; monitors hear of one when a worker has it."""
+    keep_clients()
     app = Celery(f"kici-scaler-{role}", set_as_current=False)
-    app.conf.update(celery_configuration(redis_url, f"kici-{role}"))
+    app.conf.update(celery_configuration(redis_url, f"kici-{role}"), task_send_sent_event=False)
     return app
 
 
