@@ -9,6 +9,7 @@ from dataclasses import replace
 from string import ascii_lowercase
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from kici_scaler.domain.request import Result
@@ -85,6 +86,32 @@ def test_one_that_gets_none_leaves_all_of_them_to_the_section(site: Site) -> Non
     assert site.rows.count("scale_requests") == 0
     answers = requests.submit(site.runtime, bodies)
     assert [each.result for each in answers] == [Result.READY, Result.SPAWNING]
+
+
+def test_who_loses_its_agent_to_another_is_decided_like_everybody_else(site: Site) -> None:
+    taken, free = _ready(site)
+    bodies = [
+        parse_request({"jobId": job, "runId": "run", "labels": ["linux"], "payload": PAYLOAD})
+        for job in ("a", "b")
+    ]
+    rows = [each.to_row() for each in bodies]
+    with site.rows.begin() as other:
+        other.execute(text("SELECT FROM spawns WHERE agent_id = :id FOR UPDATE"), {"id": taken})
+        (served,) = serve_ready.serve(site.runtime, rows).values()
+        assert (served.job_id, served.agent_id) == ("b", free)
+        assert site.rows.count("scale_requests") == 1, "of the other nothing was stored"
+    answers = requests.submit(site.runtime, bodies)
+    assert [each.agent_id for each in answers] == [taken, free]
+    assert site.counted()["hit"] == 2
+
+
+def test_a_job_that_came_by_another_way_meanwhile_takes_no_second_agent(site: Site) -> None:
+    _ready(site)
+    body = {"jobId": "same", "runId": "run", "labels": ["linux"], "payload": PAYLOAD}
+    rows = [parse_request(body).to_row()]
+    assert serve_ready.serve(site.runtime, rows)
+    assert not serve_ready.serve(site.runtime, rows)
+    assert len(site.idle()) == 1
 
 
 def test_a_job_asked_for_again_keeps_its_agent_and_takes_no_other(site: Site) -> None:
