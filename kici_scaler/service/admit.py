@@ -120,8 +120,7 @@ def _in_time(runtime: Runtime, patience: Patience) -> Pass:
         entered = False
         try:
             with runtime.mutex.held(patience), transaction(runtime.engine) as connection:
-                section.bound_waits(connection, PASS_SECONDS)
-                section.enter(connection)
+                section.enter(connection, bound_seconds=PASS_SECONDS)
                 entered = True
                 return decide_and_reserve(connection, runtime.owner, share=share)
         except Contended:

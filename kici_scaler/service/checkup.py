@@ -113,8 +113,7 @@ def _lock(runtime: Runtime) -> Row:
     begun = time.monotonic()
     try:
         with transaction(runtime.engine) as connection:
-            section.bound_waits(connection, LOCK_SECONDS)
-            section.enter(connection)
+            section.enter(connection, bound_seconds=LOCK_SECONDS)
     except Contended:
         return Row(
             "admission-lock", Health.FAIL,

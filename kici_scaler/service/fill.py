@@ -63,8 +63,7 @@ def fill(runtime: Runtime) -> Filled:
         DatabaseUnreachable: nothing was decided here.
     """
     with runtime.mutex.held(), transaction(runtime.engine) as connection:
-        section.bound_waits(connection, admit.PASS_SECONDS)
-        section.enter(connection)
+        section.enter(connection, bound_seconds=admit.PASS_SECONDS)
         done = _in_section(connection, runtime.owner)
     reached("fill.committed")
     admit.announce(runtime, replace(done.decided, stirs_pools=False))

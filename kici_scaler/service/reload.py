@@ -195,8 +195,7 @@ def _apply_in_turn(
 def _apply(
     connection: Connection, owner: str, candidate: Candidate, author: str
 ) -> tuple[Reloaded, HandedOver | None]:
-    section.bound_waits(connection, SECTION_SECONDS)
-    section.enter(connection)
+    section.enter(connection, bound_seconds=SECTION_SECONDS)
     current = revisions.active(connection)
     if current.id and revision_rows.active_digest(connection) == candidate.digest:
         unchanged = plan_reload(current.cluster, current.cluster)

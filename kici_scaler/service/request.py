@@ -117,8 +117,7 @@ def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:
     """Wait for the section; whoever held it has often decided these too."""
     try:
         with counting.lock_failures(), transaction(runtime.engine) as connection:
-            section.bound_waits(connection, admit.PASS_SECONDS)
-            section.enter(connection)
+            section.enter(connection, bound_seconds=admit.PASS_SECONDS)
             if not _any_undecided(connection, job_ids):
                 return
             done = admit.decide_and_reserve(connection, runtime.owner, job_ids, share=SHARE)

@@ -60,8 +60,7 @@ def _stand(
 ) -> None:
     effects: list[ending.Effects] = []
     with transaction(runtime.engine) as connection:
-        section.bound_waits(connection, SECTION_SECONDS)
-        section.enter(connection)
+        section.enter(connection, bound_seconds=SECTION_SECONDS)
         _refuse_unknown(connection, scaler)
         # Spawns are locked before the states of their scalers, here as everywhere.
         if empty:

@@ -47,14 +47,23 @@ def bounds(seconds: float) -> dict[str, object]:
     return {"wait": f"{millis}ms", "idle": f"{2 * millis}ms"}
 
 
-def enter(connection: Connection) -> None:
+_ENTER = f"pg_advisory_xact_lock({ADMISSION_LOCK})"
+
+
+def enter(connection: Connection, *, bound_seconds: float | None = None) -> None:
     """Wait for the admission lock; held until the transaction ends.
 
+    Args:
+        bound_seconds: bounds this wait and every later one of the transaction, as `bound_waits`.
+
     Raises:
-        Contended: the bound set by `bound_waits` passed first.
+        Contended: a bound passed first.
     """
     try:
-        connection.execute(sql("SELECT pg_advisory_xact_lock(:key)"), {"key": ADMISSION_LOCK})
+        if bound_seconds is None:
+            connection.execute(sql(f"SELECT {_ENTER}"))
+        else:
+            connection.execute(sql(f"SELECT {BOUNDS}, {_ENTER}"), bounds(bound_seconds))
     except DBAPIError as error:
         if waited_too_long(error):
             raise Contended from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -294,7 +295,7 @@ def test_the_section_has_one_holder(engine: Engine, rows: Rows) -> None:
         section.enter(holder)
         assert not rows.call(_try_to_enter)
         with pytest.raises(Contended):
-            _in(engine, _bound(0.1), section.enter)
+            _in(engine, partial(section.enter, bound_seconds=0.1))
     assert rows.call(_try_to_enter)
 
 
@@ -312,15 +313,16 @@ def test_a_holder_that_stands_still_loses_the_section_and_its_writes(
     def stand_still(_: Connection) -> None:
         eventually(lambda: rows.call(_try_to_enter), within=10)
 
+    enter = partial(section.enter, bound_seconds=0.2)
     with pytest.raises(DatabaseUnreachable):
-        _in(engine, _bound(0.2), section.enter, _write, stand_still, _ask("SELECT 1"))
+        _in(engine, enter, _write, stand_still, _ask("SELECT 1"))
     assert not _is_written(rows)
 
 
 def test_bounds_last_for_one_transaction(house_url: str, engine: Engine) -> None:
     single = make_engine(house_url, application="single", pool_size=1)
     with transaction(single) as connection:
-        section.bound_waits(connection, 0.5)
+        section.enter(connection, bound_seconds=0.5)
         assert connection.execute(text("SHOW lock_timeout")).scalar_one() == "500ms"
         assert connection.execute(text("SHOW statement_timeout")).scalar_one() == "500ms"
     with transaction(single) as connection:
