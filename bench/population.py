@@ -32,6 +32,12 @@ _SPAWNS = """
     FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n, clock_timestamp() AS now
 """
 
+_AGENTS = """
+    INSERT INTO agents (agent_id, spawn_id, labels, gate, gateway, connection_number)
+    SELECT agent_id, agent_id, agent_labels, gate, :gateway, 1 FROM spawns
+    WHERE state = 'busy' AND agent_id NOT IN (SELECT agent_id FROM agents)
+"""
+
 
 def populate(place: Place, count: int, *, scalers: int, first: int = 1) -> None:
     """Make `count` more agents busy, numbered from `first` on, and tell the planner."""
@@ -40,6 +46,14 @@ def populate(place: Place, count: int, *, scalers: int, first: int = 1) -> None:
         connection.execute(text("SET LOCAL statement_timeout = '5min'"))
         connection.execute(text(_REQUESTS), values)
         connection.execute(text(_SPAWNS), {**values, "kind": KIND, "machine": MACHINE})
+    place.vacuum()
+
+
+def connect(place: Place, gateway: str) -> None:
+    """Have all that are not yet be connected to a gateway, and tell the planner."""
+    with transaction(place.engine) as connection:
+        connection.execute(text("SET LOCAL statement_timeout = '5min'"))
+        connection.execute(text(_AGENTS), {"gateway": gateway})
     place.vacuum()
 
 

@@ -11,29 +11,41 @@ from bench import floors
 from bench.admission import passes
 from bench.measure import Distribution, Unit, timed_by
 from bench.place import Place, servers
-from bench.population import populate
+from bench.population import connect, forget_undecided, populate
 from bench.processor import clock_of, database_session
 from bench.results import Measured, Point, Reach
 from kici_scaler.service import sweep
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store import gateways, settings
 from kici_scaler.store.engine import transaction
 
 SIZES = (1_000, 10_000, 100_000)
 SCALERS = 20
+GATEWAY = "bench"
 GROWTH = "cost against live agents (ms)"
 
 
 def figures() -> Iterator[Measured]:
-    """The sweep among 1,000, 10,000 and 100,000 live agents, none of them due."""
+    """The sweep among 1,000, 10,000 and 100,000 live agents, all connected, none of them due."""
     with servers(SCALERS) as place:
+        _open_gateway(place)
         for size, before in zip(SIZES, (0, *SIZES), strict=False):
             populate(place, size - before, scalers=SCALERS, first=before + 1)
+            connect(place, GATEWAY)
             yield from _among(place, size)
             yield _admission(place, size)
 
 
+def _open_gateway(place: Place) -> None:
+    """One that is fresh for as long as figures are taken, though it does not run."""
+    with transaction(place.engine) as connection:
+        gateways.open_incarnation(connection, GATEWAY, host="bench", pid=1)
+        settings.put(connection, "gateway_stale_seconds", 86_400, changed_by="bench")
+
+
 def _among(place: Place, size: int) -> Iterator[Measured]:
     runtime = Runtime(place.engine, "bench")
+    forget_undecided(place)
 
     def prepare() -> None:
         with transaction(place.engine) as connection:
