@@ -35,6 +35,7 @@ ALL = (
     "inspect.received",
     "inspect.looked",
     "sweep.received",
+    "sweep.looked",
     "sweep.picked",
     "sweep.committed",
 )

@@ -1,6 +1,11 @@
 """The sweep: looks at what is due, hints whoever can act, ends what is over.
 
+A tick that finds nothing to do is one statement. One that finds anything is a transaction, with
+its claim in it, so that no tick is ever claimed without its work.
+
 Crash table (`kill -9` at ...):
+- before or after the statement of a tick that found nothing: there is nothing to lose.
+- after the statement of one that found something: it wrote nothing; the tick is still free.
 - before COMMIT: nothing happened; the rows are due for the next sweep.
 - after COMMIT, before the hints: the rows are due again after one pause.
 """
@@ -32,11 +37,13 @@ from kici_scaler.store import (
     requests,
     settings,
     static_jobs,
+    ticks,
 )
 from kici_scaler.store import due as due_rows
 from kici_scaler.store.due import DueRow
 from kici_scaler.store.engine import is_disconnect, transaction
 from kici_scaler.store.observation import LONGEST_GAP_SECONDS, Observation
+from kici_scaler.store.single import one_statement
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +69,18 @@ def sweep(runtime: Runtime) -> Swept:
     Raises:
         DatabaseUnreachable: nothing was judged.
     """
+    with one_statement(runtime.engine) as connection:
+        tick = ticks.begin(
+            connection, DUTY, interval_seconds=INTERVAL_SECONDS, longest_gap=LONGEST_GAP_SECONDS
+        )
+    reached("sweep.looked")
+    if tick.is_over:
+        return Swept()
+    return _sweep(runtime) if tick.is_time else Swept(owned_tick=False)
+
+
+def _sweep(runtime: Runtime) -> Swept:
+    """A tick that has something to do, or has never been."""
     with transaction(runtime.engine) as connection:
         gap = duties.seconds_since(connection, DUTY)
         if not duties.claim_tick(connection, DUTY, interval_seconds=INTERVAL_SECONDS):

@@ -195,20 +195,29 @@ def any_ready(connection: Connection, kind: DeliveryKind) -> bool:
     return bool(row.scalar_one())
 
 
+def _first_due(most: int) -> str:
+    """Those that somebody should look at, the longest overdue first; how many, as for spawns."""
+    return f"""
+        SELECT id FROM event_deliveries
+        WHERE due_at <= (SELECT clock_timestamp()) AND (state = 'pending' OR attempt_open)
+        ORDER BY due_at LIMIT {most:d}
+    """
+
+
+IS_ANY_DUE = f"({_first_due(1)}) IS NOT NULL"
+"""Whether `due` would find something that nobody else works on, as an expression."""
+
+
 def due(connection: Connection, *, most: int, first_pause: float) -> frozenset[DeliveryKind]:
     """Kinds of the deliveries somebody should look at; each is pushed back as it is picked."""
     rows = connection.execute(
-        sql("""
-            WITH picked AS (
-                SELECT id FROM event_deliveries
-                WHERE due_at <= (SELECT clock_timestamp()) AND (state = 'pending' OR attempt_open)
-                ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
-            )
+        sql(f"""
+            WITH picked AS ({_first_due(most)} FOR UPDATE SKIP LOCKED)
             UPDATE event_deliveries d SET due_count = least(d.due_count + 1, 30),
                 due_at = clock_timestamp()
                     + make_interval(secs => least(:pause * 2 ^ least(d.due_count, 30), 60))
             FROM picked WHERE d.id = picked.id RETURNING d.kind
         """),
-        {"most": most, "pause": first_pause},
+        {"pause": first_pause},
     ).scalars()
     return frozenset(DeliveryKind(kind) for kind in rows)

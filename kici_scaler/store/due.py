@@ -29,10 +29,27 @@ class DueRow:
     gateway: str | None
 
 
-_PICK = sql("""
-    WITH picked AS (
+def _first(most: int) -> str:
+    """The longest overdue.
+
+    How many is part of the text: planned for any number, a tenth of all rows would be expected,
+    and where many live the server would rather plan anew each time.
+    """
+    return f"""
         SELECT agent_id FROM spawns WHERE due_at <= (SELECT clock_timestamp())
-        ORDER BY due_at LIMIT :most FOR UPDATE SKIP LOCKED
+        ORDER BY due_at LIMIT {most:d}
+    """
+
+
+IS_ANY_DUE = f"({_first(1)}) IS NOT NULL"
+"""Whether `pick` would find something that nobody else works on, as an expression.
+
+Not EXISTS: that asks for any row, and the first one of the table seems to be the cheapest.
+"""
+
+_PICK = """
+    WITH picked AS (
+        {first} FOR UPDATE SKIP LOCKED
     ), seen AS (
         SELECT s.agent_id, a.unseen_since, a.gateway,
                s.state = 'busy' AND EXISTS (SELECT 1 FROM scale_requests r WHERE
@@ -60,7 +77,7 @@ _PICK = sql("""
         extract(epoch FROM clock_timestamp() - seen.unseen_since) AS seconds_absent,
         seen.adopter_dead, seen.cancelled,
         CASE WHEN seen.unseen_since IS NULL THEN seen.gateway END AS gateway
-""")
+"""
 
 
 def pick(
@@ -68,9 +85,8 @@ def pick(
 ) -> list[DueRow]:
     """Pick up to `most` due spawns, the longest overdue first; others skip what is picked."""
     rows = connection.execute(
-        _PICK,
+        sql(_PICK.format(first=_first(most))),
         {
-            "most": most,
             "pause": first_pause,
             "stale": machine_stale_seconds,
             "longest": LONGEST_PAUSE,

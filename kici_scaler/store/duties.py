@@ -6,15 +6,17 @@ from sqlalchemy import Connection
 
 from kici_scaler.store.bulk import sql
 
+IS_TIME = "d.ticked_at <= clock_timestamp() - make_interval(secs => CAST(:interval AS float) * 0.8)"
+"""Whether the next tick of duty `d` may begin; a clock that is a little early is not sent away."""
+
 
 def claim_tick(connection: Connection, duty: str, *, interval_seconds: float) -> bool:
     """Whether this call owns the duty's current tick; later calls in the interval do not."""
     row = connection.execute(
-        sql("""
+        sql(f"""
             INSERT INTO duties AS d (duty, ticked_at) VALUES (:duty, clock_timestamp())
             ON CONFLICT (duty) DO UPDATE SET ticked_at = clock_timestamp()
-            WHERE d.ticked_at
-                  <= clock_timestamp() - make_interval(secs => CAST(:interval AS float) * 0.8)
+            WHERE {IS_TIME}
             RETURNING duty
         """),
         {"duty": duty, "interval": interval_seconds},

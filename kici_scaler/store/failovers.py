@@ -22,6 +22,14 @@ HELD = """
 server on, before anybody noted it."""
 
 
+_IS_NOT_NOTED = """
+    NOT EXISTS (SELECT 1 FROM server_identity) AND kici_server_identity() IS NOT NULL
+"""
+
+IS_ANY_CHANGE = f"({HELD} OR {_IS_NOT_NOTED})"
+"""Whether `note` would have anything to say or to write, as an expression."""
+
+
 def is_held(connection: Connection) -> bool:
     """Whether admission and reclaim are held back."""
     return bool(connection.execute(sql(f"SELECT {HELD}")).scalar_one())
@@ -38,7 +46,7 @@ class Noted:
 def note(connection: Connection) -> Noted:
     """Record which server this is; mostly writes nothing."""
     row = connection.execute(
-        sql("""
+        sql(f"""
             WITH told AS MATERIALIZED (SELECT kici_server_identity() AS identity), other AS (
                 UPDATE server_identity s SET identity = told.identity, since = clock_timestamp(),
                     held_since = coalesce(s.held_since, clock_timestamp())
@@ -46,8 +54,7 @@ def note(connection: Connection) -> Noted:
                 RETURNING s.identity
             ), first AS (
                 INSERT INTO server_identity (identity)
-                SELECT identity FROM told WHERE identity IS NOT NULL
-                  AND NOT EXISTS (SELECT 1 FROM server_identity)
+                SELECT identity FROM told WHERE {_IS_NOT_NOTED}
                 ON CONFLICT DO NOTHING
             )
             SELECT EXISTS (SELECT 1 FROM other) AS changed,

@@ -57,15 +57,25 @@ def close_incarnation(connection: Connection, incarnation: str) -> None:
     forsake(connection)
 
 
+def _fell_silent(stale: str) -> str:
+    """Whether it lives and was not heard of for so many seconds, themselves an expression."""
+    return (
+        "dead_at IS NULL AND last_heartbeat"
+        f" < (SELECT clock_timestamp() - make_interval(secs => {stale}))"
+    )
+
+
+def any_fell_silent(stale: str) -> str:
+    """Whether `declare_dead` would declare any, as an expression."""
+    return f"EXISTS (SELECT 1 FROM gateways WHERE {_fell_silent(stale)})"
+
+
 def declare_dead(connection: Connection, *, stale_seconds: float) -> Sequence[str]:
     """Declare silent incarnations dead; returns them."""
     rows = connection.execute(
-        sql("""
+        sql(f"""
             WITH silent AS (
-                SELECT incarnation FROM gateways
-                WHERE dead_at IS NULL
-                  AND last_heartbeat < clock_timestamp() - make_interval(secs => :stale)
-                FOR UPDATE
+                SELECT incarnation FROM gateways WHERE {_fell_silent(":stale")} FOR UPDATE
             )
             UPDATE gateways g SET dead_at = clock_timestamp()
             FROM silent s WHERE g.incarnation = s.incarnation
@@ -76,6 +86,21 @@ def declare_dead(connection: Connection, *, stale_seconds: float) -> Sequence[st
     return rows.scalars().all()
 
 
+_LEFT_AGENTS = """
+    g.dead_at IS NOT NULL AND g.incarnation = (
+        SELECT min(a.gateway) FROM agents a
+        WHERE a.gateway >= g.incarnation AND a.unseen_since IS NULL)
+"""
+"""Whether gateway `g` is dead and agents still count as seen by it.
+
+The first at it or after it is always found by the index; any one at it would be looked for in the
+whole table, where most agents are at one gateway.
+"""
+
+IS_ANY_FORSAKEN = f"EXISTS (SELECT 1 FROM gateways g WHERE {_LEFT_AGENTS})"
+"""Whether `forsake` would find agents that nobody works on, as an expression."""
+
+
 def forsake(connection: Connection) -> int:
     """Agents whose gateway is dead become unseen since its last heartbeat, in one statement.
 
@@ -83,12 +108,12 @@ def forsake(connection: Connection) -> int:
     returning. Returns how many spawns are looked at for it.
     """
     result = connection.execute(
-        sql("""
+        sql(f"""
             WITH abandoned AS MATERIALIZED (
                 SELECT a.agent_id, a.gateway, g.last_heartbeat
                 FROM gateways g JOIN agents a ON a.gateway = g.incarnation
                 JOIN spawns s ON s.agent_id = a.spawn_id
-                WHERE g.dead_at IS NOT NULL AND a.unseen_since IS NULL
+                WHERE {_LEFT_AGENTS} AND a.unseen_since IS NULL
                 FOR NO KEY UPDATE OF s SKIP LOCKED
             ), lost AS (
                 UPDATE agents a SET unseen_since = l.last_heartbeat
@@ -99,7 +124,7 @@ def forsake(connection: Connection) -> int:
             ), lost_static AS (
                 UPDATE agents a SET unseen_since = g.last_heartbeat
                 FROM gateways g
-                WHERE a.gateway = g.incarnation AND g.dead_at IS NOT NULL
+                WHERE a.gateway = g.incarnation AND {_LEFT_AGENTS}
                   AND a.unseen_since IS NULL AND a.spawn_id IS NULL
                 RETURNING a.agent_id
             ), static_jobs AS (
@@ -114,15 +139,17 @@ def forsake(connection: Connection) -> int:
     return result.rowcount
 
 
+def is_any_fresh(fresh: str) -> str:
+    """Whether one lives and was heard of within so many seconds, both as expressions."""
+    return f"""
+        EXISTS (SELECT 1 FROM gateways WHERE dead_at IS NULL AND last_heartbeat
+                > (SELECT clock_timestamp() - make_interval(secs => {fresh})))
+    """
+
+
 def any_fresh(connection: Connection, *, fresh_seconds: float) -> bool:
     """Whether at least one gateway could have observed agents lately."""
-    row = connection.execute(
-        sql("""
-            SELECT EXISTS (SELECT 1 FROM gateways WHERE dead_at IS NULL
-              AND last_heartbeat > clock_timestamp() - make_interval(secs => :fresh))
-        """),
-        {"fresh": fresh_seconds},
-    )
+    row = connection.execute(sql(f"SELECT {is_any_fresh(':fresh')}"), {"fresh": fresh_seconds})
     return bool(row.scalar_one())
 
 

@@ -148,13 +148,24 @@ def parsed(values: Mapping[str, Any], *, fresh_seconds: float) -> MachineRow:
     )
 
 
+def _fell_silent(silent: str) -> str:
+    """Whether its worker was not heard of for so many seconds, themselves an expression."""
+    return (
+        "state = 'up' AND last_heartbeat"
+        f" < (SELECT clock_timestamp() - make_interval(secs => {silent}))"
+    )
+
+
+def any_fell_silent(silent: str) -> str:
+    """Whether `mark_unreachable` would mark any, as an expression."""
+    return f"EXISTS (SELECT 1 FROM machines WHERE {_fell_silent(silent)})"
+
+
 def mark_unreachable(connection: Connection, *, silent_seconds: float) -> Sequence[str]:
     """Mark machines whose worker fell silent; they take nothing new until it returns."""
     rows = connection.execute(
-        sql("""
-            UPDATE machines SET state = 'unreachable'
-            WHERE state = 'up'
-              AND last_heartbeat < clock_timestamp() - make_interval(secs => :silent)
+        sql(f"""
+            UPDATE machines SET state = 'unreachable' WHERE {_fell_silent(":silent")}
             RETURNING machine_id
         """),
         {"silent": silent_seconds},

@@ -29,6 +29,15 @@ class Observation:
     gap_seconds: float = 0.0
 
 
+_IS_BROKEN = "o.watched_at < clock_timestamp() - make_interval(secs => :longest)"
+
+IS_UNBROKEN = f"coalesce((SELECT NOT ({_IS_BROKEN}) FROM observation o), false)"
+"""Whether a watched tick at this moment would follow the last one without a gap, as an
+expression; `:longest` is the gap in seconds. Then `GO_ON` is all that `note` would write."""
+
+GO_ON = "UPDATE observation SET watched_at = clock_timestamp()"
+
+
 def note(
     connection: Connection, *, watching: bool, longest_gap: float, grace_seconds: float
 ) -> Observation:
@@ -41,14 +50,14 @@ def note(
     if not watching:
         return Observation(watching=False, in_grace=True)
     row = connection.execute(
-        sql("""
+        sql(f"""
             WITH before AS (SELECT watched_at, grace_until FROM observation)
             INSERT INTO observation AS o (watched_at, grace_until)
             VALUES (clock_timestamp(), clock_timestamp())
             ON CONFLICT (single) DO UPDATE SET
                 watched_at = clock_timestamp(),
                 grace_until = CASE
-                    WHEN o.watched_at < clock_timestamp() - make_interval(secs => :longest)
+                    WHEN {_IS_BROKEN}
                     THEN clock_timestamp() + make_interval(secs => :grace)
                     ELSE o.grace_until END
             RETURNING o.grace_until > clock_timestamp() AS in_grace,

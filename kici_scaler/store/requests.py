@@ -214,10 +214,17 @@ def record_reasons(connection: Connection, standings: Iterable[Standing]) -> Non
     )
 
 
+IS_ANY_WAITING = """
+    (SELECT job_id FROM scale_requests WHERE state = 'waiting' ORDER BY routed_scaler LIMIT 1)
+        IS NOT NULL
+"""
+"""Whether any request waits for an agent, as an expression; in an order, so that an index is
+read even where many waited when the server last counted."""
+
+
 def any_waiting(connection: Connection) -> bool:
     """Whether any request waits for an agent."""
-    statement = sql("SELECT EXISTS (SELECT 1 FROM scale_requests WHERE state = 'waiting')")
-    return bool(connection.execute(statement).scalar_one())
+    return bool(connection.execute(sql(f"SELECT {IS_ANY_WAITING}")).scalar_one())
 
 
 def _request(row: Row[tuple[object, ...]]) -> RequestRow:

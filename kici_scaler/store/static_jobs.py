@@ -146,10 +146,20 @@ def offered_to(connection: Connection, agent_id: str) -> str | None:
     ).scalar_one_or_none()
 
 
-_PICK = sql("""
-    WITH picked AS (
+def _first(most: int) -> str:
+    """The longest overdue; how many is part of the text, as for spawns."""
+    return f"""
         SELECT job_id FROM scale_requests WHERE static_due_at <= (SELECT clock_timestamp())
-        ORDER BY static_due_at LIMIT :most FOR UPDATE SKIP LOCKED
+        ORDER BY static_due_at LIMIT {most:d}
+    """
+
+
+IS_ANY_DUE = f"({_first(1)}) IS NOT NULL"
+"""Whether `pick_due` would find something that nobody else works on, as an expression."""
+
+_PICK = """
+    WITH picked AS (
+        {first} FOR UPDATE SKIP LOCKED
     ), seen AS (
         SELECT r.job_id, a.unseen_since, a.gateway, a.agent_id IS NULL AS lost,
                g.dead_at IS NOT NULL OR a.gateway IS NULL AS adopter_dead
@@ -168,12 +178,14 @@ _PICK = sql("""
         CASE WHEN seen.lost THEN 'infinity'::float8
              ELSE extract(epoch FROM clock_timestamp() - seen.unseen_since) END AS seconds_absent,
         seen.adopter_dead, CASE WHEN seen.unseen_since IS NULL THEN seen.gateway END AS gateway
-""")
+"""
 
 
 def pick_due(connection: Connection, *, most: int, first_pause: float) -> list[StaticDue]:
     """Pick up to `most` due jobs, the longest overdue first; others skip what is picked."""
-    rows = connection.execute(_PICK, {"most": most, "pause": first_pause, "longest": LONGEST_PAUSE})
+    rows = connection.execute(
+        sql(_PICK.format(first=_first(most))), {"pause": first_pause, "longest": LONGEST_PAUSE}
+    )
     return [
         StaticDue(
             agent_id=row.agent_id,
