@@ -19,7 +19,7 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending, revisions, start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import claims, deliveries, provisions, settings, starts
+from kici_scaler.store import claims, deliveries, provisions, starts
 from kici_scaler.store.claims import NewClaim
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.starts import TakenStart
@@ -53,15 +53,10 @@ def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
         DatabaseUnreachable: nothing was begun for certain; what was is delivered later.
     """
     with transaction(runtime.engine) as connection:
-        windows = settings.windows(connection)
-        taken = starts.take(
-            connection,
-            kind=KIND,
-            machine_id=None,
-            holder=runtime.owner,
-            most=MOST_AT_ONCE,
-            lease_seconds=windows.lease_seconds,
+        found = starts.take(
+            connection, kind=KIND, machine_id=None, holder=runtime.owner, most=MOST_AT_ONCE
         )
+        taken, windows = found.rows, found.windows
         # One that was taken before has its deliveries already.
         first = [(row, _scaler_of(connection, row)) for row in taken if row.attempts == 1]
         fresh = [(row, scaler) for row, scaler in first if scaler is not None]
@@ -72,10 +67,9 @@ def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
         ]
         effects.append(_ask(connection, fresh, windows, seal, gateway_url))
         provisions.hand_over(connection, [row.agent_id for row in taken], holder=runtime.owner)
-        left_some = starts.any_reserved(connection, kind=KIND, machine_id=None)
     for each in effects:
         ending.announce(runtime, each)
-    return Begun(len(fresh), left_some)
+    return Begun(len(fresh), found.left_some)
 
 
 def _ask(

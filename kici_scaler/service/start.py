@@ -65,16 +65,10 @@ def take(
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
     """
     with transaction(runtime.engine) as connection:
-        windows = settings.windows(connection)
-        taken = starts.take(
-            connection,
-            kind=backend_type,
-            machine_id=machine_id,
-            holder=runtime.owner,
-            most=most,
-            lease_seconds=windows.lease_seconds,
+        found = starts.take(
+            connection, kind=backend_type, machine_id=machine_id, holder=runtime.owner, most=most
         )
-        left_some = starts.any_reserved(connection, kind=backend_type, machine_id=machine_id)
+        taken, windows = found.rows, found.windows
         expired = Count(declared.LEASES_EXPIRED, (backend_type, "start"))
         counts.add(connection, [expired for row in taken if row.lapsed])
         minted = [tokens.mint(row.agent_id, row.agent_labels) for row in taken]
@@ -91,7 +85,7 @@ def take(
         ]
     for each in effects:
         ending.announce(runtime, each)
-    return [order for order in orders if order is not None], left_some
+    return [order for order in orders if order is not None], found.left_some
 
 
 def _order(

@@ -6,15 +6,18 @@ token when it applies, and may only undo what that token made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.domain.windows import Windows
 from kici_scaler.store import events
 from kici_scaler.store.bulk import records, sql
 from kici_scaler.store.events import NewEvent
+from kici_scaler.store.settings import OF_CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,16 @@ class TakenStart:
     """Its former holder let its lease run out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one take brought, and how things stood at that moment."""
+
+    rows: Sequence[TakenStart]
+    left_some: bool
+    """Whether reserved ones wait on for a slot."""
+    windows: Windows
+
+
 _TAKE = """
     WITH in_flight AS (
         SELECT scaler, count(*) AS n FROM spawns
@@ -62,7 +75,7 @@ _TAKE = """
         (SELECT ready.agent_id, 2, reserved_at, false FROM ready LEFT JOIN in_flight USING (scaler)
          WHERE place <= spawn_slots - coalesce(in_flight.n, 0))
         ORDER BY turn, reserved_at, agent_id LIMIT :most
-    )
+    ), taken AS (
     UPDATE spawns s SET
         state = 'spawning',
         spawning_at = coalesce(s.spawning_at, clock_timestamp()),
@@ -83,7 +96,16 @@ _TAKE = """
             AS sealed_registry,
         extract(epoch FROM s.deadline_at - clock_timestamp()) AS seconds_left, s.attempts,
         chosen.lapsed
+    )
+    SELECT (SELECT count(*) FROM ready) > (SELECT count(*) FROM chosen WHERE turn = 2) AS left_some,
+        taken.*
+    FROM (SELECT 1) AS once LEFT JOIN taken ON true
 """
+
+
+_WAIT_FOR_OTHERS = (
+    f"SELECT {OF_CLUSTER} AS of_cluster, pg_advisory_xact_lock(hashtextextended(:place, 0))"
+)
 
 
 def take(
@@ -93,18 +115,19 @@ def take(
     machine_id: str | None,
     holder: str,
     most: int,
-    lease_seconds: float,
-) -> list[TakenStart]:
+    lease_seconds: float | None = None,
+) -> Taken:
     """Take the spawns that free slots allow on this machine, first come first served.
 
     The slots of a scaler are counted under a lock of their own, so concurrent takes never
     exceed them. A spawn whose former holder let its lease run out is taken again, before
     new ones. One that somebody moves on meanwhile is left alone.
+
+    Args:
+        lease_seconds: None for as long as the window says.
     """
-    connection.execute(
-        sql("SELECT pg_advisory_xact_lock(hashtextextended(:place, 0))"),
-        {"place": f"kici:start|{kind}|{machine_id or ''}"},
-    )
+    place = {"place": f"kici:start|{kind}|{machine_id or ''}"}
+    windows = Windows.of(connection.execute(sql(_WAIT_FOR_OTHERS), place).one().of_cluster or {})
     here = "machine_id IS NULL" if machine_id is None else "machine_id = :machine"
     rows = connection.execute(
         sql(_TAKE.format(here=here)),
@@ -113,31 +136,27 @@ def take(
             "machine": machine_id,
             "holder": holder,
             "most": most,
-            "lease": lease_seconds,
+            "lease": windows.lease_seconds if lease_seconds is None else lease_seconds,
         },
-    )
-    return [
-        TakenStart(
-            **{
-                **row._mapping,
-                "label_set": tuple(row.label_set),
-                "agent_labels": tuple(row.agent_labels),
-                "seconds_left": float(row.seconds_left),
-            }
-        )
-        for row in rows
-    ]
+    ).all()
+    taken = [_taken(row._asdict()) for row in rows if row.agent_id is not None]
+    return Taken(taken, rows[0].left_some, windows)
+
+
+def _taken(values: dict[str, Any]) -> TakenStart:
+    del values["left_some"]
+    values["label_set"] = tuple(values["label_set"])
+    values["agent_labels"] = tuple(values["agent_labels"])
+    values["seconds_left"] = float(values["seconds_left"])
+    return TakenStart(**values)
 
 
 def any_reserved(connection: Connection, *, kind: str, machine_id: str | None) -> bool:
     """Whether spawns still wait for a slot on this machine."""
     here = "machine_id IS NULL" if machine_id is None else "machine_id = :machine"
+    any_there = f"SELECT 1 FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'"
     row = connection.execute(
-        sql(
-            f"SELECT EXISTS (SELECT 1 FROM spawns WHERE {here} AND backend_type = :kind"
-            " AND state = 'reserved')"
-        ),
-        {"kind": kind, "machine": machine_id},
+        sql(f"SELECT EXISTS ({any_there})"), {"kind": kind, "machine": machine_id}
     )
     return bool(row.scalar_one())
 

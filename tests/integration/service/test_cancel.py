@@ -125,13 +125,8 @@ def _connect(runtime: Runtime, rows: Rows) -> list[tuple[str, str]]:
     """Whatever is reserved becomes idle, as if its agent had registered."""
     with rows.begin() as connection:
         taken = starts.take(
-            connection,
-            kind="bare-metal",
-            machine_id="m1",
-            holder=runtime.owner,
-            most=9,
-            lease_seconds=30,
-        )
+            connection, kind="bare-metal", machine_id="m1", holder=runtime.owner, most=9
+        ).rows
         for each in taken:
             agents.connect_spawn(
                 connection, agent_id=each.agent_id, adopter="gw-1", offer_seconds=30

@@ -22,14 +22,10 @@ def _take(
     connection: Connection, *, most: int = 100, holder: str = "me", machine: str | None = MACHINE,
     kind: str = KIND, lease: float = 30.0,
 ) -> list[TakenStart]:  # fmt: skip
-    return starts.take(
-        connection,
-        kind=kind,
-        machine_id=machine,
-        holder=holder,
-        most=most,
-        lease_seconds=lease,
+    taken = starts.take(
+        connection, kind=kind, machine_id=machine, holder=holder, most=most, lease_seconds=lease
     )
+    return list(taken.rows)
 
 
 def _created(connection: Connection, agent: str, token: int) -> SpawnState | None:
@@ -388,6 +384,31 @@ def test_a_start_is_undone_only_on_its_first_attempt_and_before_anything_was_mad
         for agent in (fresh, again, made)
     }
     assert undone == {fresh: True, again: False, made: False}
+
+
+@pytest.mark.parametrize(
+    ("reserved", "slots", "most", "first", "second"),
+    [
+        pytest.param(0, 2, 9, (0, False), (0, False), id="nothing is there"),
+        pytest.param(2, 2, 9, (2, False), (0, False), id="all are taken"),
+        pytest.param(3, 2, 9, (2, True), (0, True), id="slots are full"),
+        pytest.param(3, 9, 2, (2, True), (1, False), id="no more were asked for"),
+    ],
+)
+def test_a_take_tells_whether_it_left_some(
+    rows: Rows,
+    reserved: int,
+    slots: int,
+    most: int,
+    first: tuple[int, bool],
+    second: tuple[int, bool],
+) -> None:
+    rows.spawn(machine_id="m2")
+    for _ in range(reserved):
+        rows.spawn(spawn_slots=slots)
+    for expected in (first, second):
+        taken = rows.call(starts.take, kind=KIND, machine_id=MACHINE, holder="me", most=most)
+        assert (len(taken.rows), taken.left_some) == expected
 
 
 def test_whether_spawns_wait_for_a_slot_is_asked_for_one_place(rows: Rows) -> None:

@@ -46,7 +46,7 @@ class Move:
 def _take_start(connection: Connection, agent: str, job: str) -> Any:
     return starts.take(
         connection, kind=KIND, machine_id=MACHINE, holder="new", most=9, lease_seconds=30
-    )
+    ).rows
 
 
 def _record_created(connection: Connection, agent: str, job: str) -> Any:
