@@ -15,6 +15,7 @@ from pathlib import Path
 import redis
 from celery import Celery
 
+from bench.waiting import LONG_PAUSE_SECONDS, PAUSE_SECONDS
 from config.celery_settings import KEY_PREFIX, celery_configuration
 from config.redis_transport import keep_clients
 from kici_scaler.embedded.process import Command, Process, StopStep
@@ -26,7 +27,6 @@ URL_VARIABLE = "KICI_BENCH_REDIS"
 TASK = "bench.empty"
 CHAIN, CHAIN_END = "bench.chain", "bench.chain_end"
 CHAIN_TIMES = "bench:chain-times"
-PAUSE_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -84,7 +84,7 @@ class EmptyTasks:
             count += 1
         give_up = time.monotonic() + PATIENCE_SECONDS
         while self._client.llen(CHAIN_TIMES) < count and time.monotonic() < give_up:
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(LONG_PAUSE_SECONDS)
         return [float(each) for each in self._client.lrange(CHAIN_TIMES, 0, -1)]
 
     def burst(self, count: int) -> None:
@@ -93,7 +93,7 @@ class EmptyTasks:
             self._sender.send_task(TASK, kwargs={"number": number}, queue=QUEUE, ignore_result=True)
         give_up = time.monotonic() + PATIENCE_SECONDS
         while self._left() and time.monotonic() < give_up:
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(LONG_PAUSE_SECONDS)
         if self._left():
             raise TimeoutError(f"{count} empty tasks not done within {PATIENCE_SECONDS:g} s")
 

@@ -10,7 +10,7 @@ from bench import floors
 from bench.measure import Distribution, Unit, timed
 from bench.results import Course, Measured, Point, Reach
 from bench.system import Body, System, system
-from bench.waiting import wait_until
+from bench.waiting import LONG_PAUSE_SECONDS, wait_until
 
 BURST = 1_000
 LIVES = 300
@@ -71,7 +71,7 @@ def _burst(
             return left == 0
 
         send(bodies)
-        wait_until(all_are_handed_over, "all are handed over")
+        wait_until(all_are_handed_over, "all are handed over", pause=LONG_PAUSE_SECONDS)
 
     with floors.around(
         f"{empty_tasks:,} empty tasks", lambda: floors.empty_bursts(whole.tasks, empty_tasks, 2)
@@ -105,7 +105,11 @@ def workers() -> Iterator[Measured]:
                 bodies = whole.bodies(next(_names), SHARED)
                 begun = time.perf_counter()
                 whole.send_many(bodies)
-                wait_until(lambda: whole.handed_over() == SHARED, "all are handed over")
+                wait_until(
+                    lambda: whole.handed_over() == SHARED,
+                    "all are handed over",
+                    pause=LONG_PAUSE_SECONDS,
+                )
                 if number:
                     rates.append(SHARED / (time.perf_counter() - begun))
             whole.clear()
@@ -153,7 +157,9 @@ def _from_request_to_backend(whole: System) -> list[float]:
     for body, _ in zip(bodies, _moments(STEADY), strict=True):
         sent[str(body["jobId"])] = time.time()
         whole.send_single(body)
-    wait_until(lambda: whole.handed_over() == STEADY, "all are handed over")
+    wait_until(
+        lambda: whole.handed_over() == STEADY, "all are handed over", pause=LONG_PAUSE_SECONDS
+    )
     return [at - sent[job] for job, at in whole.started_at().items()]
 
 
@@ -190,7 +196,7 @@ def _together(whole: System) -> Iterator[Measured]:
         before = _transactions(whole)
         begun = time.perf_counter()
         whole.send_many(bodies).get(timeout=60, interval=0.002)
-        wait_until(lambda: whole.alive() == 0, "all agents are gone")
+        wait_until(lambda: whole.alive() == 0, "all agents are gone", pause=LONG_PAUSE_SECONDS)
         elapsed = time.perf_counter() - begun
         after = _transactions(whole)
         if number:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 PAUSE_SECONDS = 0.002
-"""Polls as quickly as costs nothing."""
+"""Between two looks, where what is waited for takes some milliseconds."""
+LONG_PAUSE_SECONDS = 0.01
+"""The same where it takes a second and keeps both cores busy: who looks, takes part of them."""
 PATIENCE_SECONDS = 180.0
 
 
