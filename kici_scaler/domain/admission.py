@@ -9,20 +9,22 @@ room is kept for one request at a time.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from kici_scaler.domain.demand import Demand
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.machines import MachineView, capacities, machines_for
 from kici_scaler.domain.prespawned import Ready, Stock, Taken
-from kici_scaler.domain.request import WaitCode, Waiting
+from kici_scaler.domain.request import Kind, WaitCode, Waiting
 from kici_scaler.domain.resources import Need, Shape
-from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
-from kici_scaler.domain.scalers import LabelSet, Resources, Role, Scaler
+from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted, refusing
+from kici_scaler.domain.scalers import LabelSet, Scaler
 from kici_scaler.domain.static_agents import Offer, StaticAgent, StaticStock
 from kici_scaler.domain.usage import Ledger, Room, Rooms
 
@@ -64,8 +66,7 @@ class Situation:
         return next((each.facts_for(scaler) for each in found), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(NamedTuple):
     """This request gets an agent of that label set on that machine (None for `event`)."""
 
     request: Waiting
@@ -83,8 +84,7 @@ class Bind:
     agent: Taken
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """This request gets nothing now, and why; `scaler` is '' when none could ever serve it."""
 
     request: Waiting
@@ -146,13 +146,12 @@ class Deciding:
         self._stock = Stock(situation.ready) if situation.ready else None
         self._static = StaticStock(situation.static) if situation.static else None
         self._oldest_young = situation.now - situation.ageing
-        self._demands: dict[
-            tuple[frozenset[str], frozenset[str], Role | None, Resources, bool], Demand
-        ] = {}
-        self._rooms: dict[tuple[str, tuple[MachineFacts, ...]], Rooms | str] = {}
+        self._demands: dict[Kind, Demand] = {}
+        self._rooms: defaultdict[str, list[tuple[tuple[MachineFacts, ...], Rooms | str]]]
+        self._rooms = defaultdict(list)
         restraints = situation.restraints
-        self._closed = frozenset(name for name, each in restraints.items() if each.unroutable)
-        self._refuse_scaler = self._unroutable if self._closed else None
+        self._closed = {name: each.reason for name, each in restraints.items() if each.unroutable}
+        self._refuse_scaler = refusing(self._closed) if self._closed else None
         self._probes = dict(situation.probes)
 
     @cached_property
@@ -194,23 +193,27 @@ class Deciding:
             return Offer(request, agent_id)
         if demand.supply is not None and (taken := demand.supply.take()) is not None:
             return Bind(request, taken)
-        if not demand.is_placed:
-            self._place(demand)
-        route, rooms = demand.route, demand.rooms
-        if route is None or rooms is None:
-            return self._refuse(request, demand)
         # Usage only grows within a pass: whoever asks the same later meets the same answer.
-        if not demand.reason:
-            need = route.shape.requests
-            if not self.may_start(route.scaler.name):
-                demand.shut(WaitCode.BACKOFF, after_the_probe(route.scaler.name))
-                return self._refuse(request, demand)
-            room = rooms.best(need)
-            if room is not None:
-                self.start(route.scaler.name, room, need)
-                return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
-            demand.reason = rooms.shortage(need)
+        if not demand.reason and (admitted := self._admit(request, demand)) is not None:
+            return admitted
         return self._refuse(request, demand)
+
+    def _admit(self, request: Waiting, demand: Demand) -> Admit | None:
+        """A new agent for it; where none may start, `demand` says why."""
+        route = demand.route
+        rooms = None if route is None else demand.rooms or self._place(demand, route)
+        if route is None or rooms is None:
+            return None
+        name, need = route.scaler.name, route.shape.requests
+        if not self.may_start(name):
+            demand.shut(WaitCode.BACKOFF, after_the_probe(name))
+            return None
+        room = rooms.best(need)
+        if room is None:
+            demand.reason = rooms.shortage(need)
+            return None
+        self.start(name, room, need)
+        return Admit(request, route.scaler, route.label_set, room.machine_id, route.shape)
 
     def _refuse(self, request: Waiting, demand: Demand) -> Decision:
         """No agent is started for it; one that serves it although meant for others may."""
@@ -225,55 +228,49 @@ class Deciding:
         return Refuse(request, demand.code, demand.reason, demand.scaler)
 
     def _demand(self, request: Waiting) -> Demand:
-        key = (
-            request.labels,
-            request.exclude,
-            request.role,
-            request.declared,
-            request.image is not None,
-        )
-        found = self._demands.get(key)
+        kind = request.kind
+        found = self._demands.get(kind)
         if found is None:
-            found = self._demands[key] = self._judge(request)
+            found = self._demands[kind] = self._judge(request, kind)
         return found
 
-    def _judge(self, request: Waiting) -> Demand:
-        wanted = Wanted.by(request)
-        route = self._is.table.route(wanted, self._refuse_scaler)
+    def _judge(self, request: Waiting, kind: Kind) -> Demand:
+        table, refuse = self._is.table, self._refuse_scaler
+        route = table.known(kind, refuse) or table.route(Wanted.by(request), refuse)
         demand = (
-            self._nowhere(wanted, route)
+            self._nowhere(request, route)
             if isinstance(route, NoRoute)
-            else Demand(wanted, route, scaler=route.scaler.name, is_placed=False)
+            else Demand(request, route, route.scaler.name)
         )
         if self._stock is not None:
-            demand.supply = self._stock.supply(wanted, demand.route, self._closed)
+            demand.supply = self._stock.supply(demand.wanted, demand.route, self._closed)
         if self._static is not None:
-            demand.static = self._static.supply(wanted)
+            demand.static = self._static.supply(demand.wanted)
             if demand.static is not None and demand.code is WaitCode.NO_BACKEND:
                 demand.code, demand.reason = WaitCode.AT_CAPACITY, demand.static.why_not
         return demand
 
-    def _place(self, demand: Demand) -> None:
-        """Find where its scaler may put an agent, or why nowhere."""
-        route = demand.route
-        assert route is not None, "what has no route is refused as it is"
-        demand.is_placed = True
+    def _place(self, demand: Demand, route: Route) -> Rooms | None:
+        """Where its scaler may put an agent; where nowhere, `demand` says why."""
         restraint = self._is.restraints.get(route.scaler.name)
         if restraint is not None:
             demand.shut(restraint.code, restraint.reason)
-            return
+            return None
         rooms = self.rooms_for(route)
         if isinstance(rooms, str):
             demand.shut(WaitCode.NO_MACHINE, rooms)
-        else:
-            demand.rooms = rooms
+            return None
+        demand.rooms = rooms
+        return rooms
 
     def rooms_for(self, route: Route) -> Rooms | str:
         """Where this scaler may put an agent of that kind, or why nowhere."""
-        key = (route.scaler.name, route.facts)
-        found = self._rooms.get(key)
-        if found is None:
-            found = self._rooms[key] = self._look_for_rooms(route)
+        places = self._rooms[route.scaler.name]
+        for facts, rooms in places:
+            if facts == route.facts:
+                return rooms
+        found = self._look_for_rooms(route)
+        places.append((route.facts, found))
         return found
 
     def _look_for_rooms(self, route: Route) -> Rooms | str:
@@ -282,13 +279,10 @@ class Deciding:
         machines, why_none = machines_for(route.scaler, route.facts, self._is.machines)
         return self.ledger.rooms(route.scaler, machines) if machines else why_none
 
-    def _unroutable(self, scaler: Scaler) -> str | None:
-        return self._is.restraints[scaler.name].reason if scaler.name in self._closed else None
-
-    def _nowhere(self, wanted: Wanted, route: NoRoute) -> Demand:
+    def _nowhere(self, first: Waiting, route: NoRoute) -> Demand:
         """Behind the first scaler that will take it again, so that its queue is looked at then."""
         restrained = [name for name in route.refused if name in self._is.restraints]
         if not restrained:
-            return Demand(wanted, code=WaitCode.NO_BACKEND, reason=route.summary)
+            return Demand(first, code=WaitCode.NO_BACKEND, reason=route.summary)
         code = self._is.restraints[restrained[0]].code
-        return Demand(wanted, code=code, reason=route.summary, scaler=restrained[0])
+        return Demand(first, code=code, reason=route.summary, scaler=restrained[0])

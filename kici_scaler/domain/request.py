@@ -82,6 +82,26 @@ class WaitCode(StrEnum):
     INVALID = "invalid"
 
 
+_Side = int | None
+Kind = tuple[frozenset[str], frozenset[str], Role | None, bool, _Side, _Side, _Side, _Side]
+"""What a decision looks at of a request, as plain values: equal for requests that are alike."""
+
+
+def kind_of(
+    labels: frozenset[str],
+    exclude: frozenset[str],
+    role: Role | None,
+    declared: Resources,
+    own_image: bool,
+) -> Kind:
+    """Flat, since it is looked up for every request of every decision."""
+    requests, limits = declared.requests, declared.limits
+    return (
+        labels, exclude, role, own_image,
+        requests.cpu_millis, requests.memory_bytes, limits.cpu_millis, limits.memory_bytes,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A waiting request as a decision sees it; `declared` is what the job itself asks for."""
@@ -100,3 +120,8 @@ class Waiting:
     routed_scaler: str | None = None
     wait_code: WaitCode = WaitCode.UNDECIDED
     wait_reason: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """The same for requests that differ in nothing a decision looks at."""
+        return kind_of(self.labels, self.exclude, self.role, self.declared, self.image is not None)

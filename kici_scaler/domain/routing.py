@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kici_scaler.domain.labels import MachineFacts, canonical, offer, role_label
-from kici_scaler.domain.request import Waiting
+from kici_scaler.domain.request import Kind, Waiting, kind_of
 from kici_scaler.domain.resources import Shape, never_fits, resolve
 from kici_scaler.domain.routing_index import Candidate, CandidateIndex, bits_of
 from kici_scaler.domain.scalers import (
@@ -75,6 +75,11 @@ class Wanted:
         )
 
     @property
+    def kind(self) -> Kind:
+        """The same as that of every request that asks for this."""
+        return kind_of(self.labels, self.exclude, self.role, self.resources, self.own_image)
+
+    @property
     def asked(self) -> frozenset[str]:
         """Every label the job asks for, that of its role included."""
         return self.labels if self.role is None else self.labels | {role_label(self.role)}
@@ -112,6 +117,11 @@ class NoRoute:
         return self.table.why_nothing_matches(self.wanted)
 
 
+def refusing(closed: Mapping[str, str]) -> Refuse:
+    """Refuses these scalers, each for its reason."""
+    return lambda scaler: closed.get(scaler.name)
+
+
 class RoutingTable:
     """Every label set of one configuration, ready to be asked.
 
@@ -127,7 +137,7 @@ class RoutingTable:
         self._by_specificity = CandidateIndex(
             tuple(sorted(written, key=lambda each: len(each.offer.routable)))
         )
-        self._answers: dict[Wanted, Route | NoRoute] = {}
+        self._answers: dict[Kind, Route | NoRoute] = {}
 
     @classmethod
     def build(
@@ -162,22 +172,28 @@ class RoutingTable:
 
     def route(self, wanted: Wanted, refuse: Refuse | None = None) -> Route | NoRoute:
         """The most specific label set that serves the job, or why there is none."""
-        known = self._answers.get(wanted)
-        if known is not None and (
-            refuse is None or not isinstance(known, Route) or refuse(known.scaler) is None
-        ):
+        kind = wanted.kind
+        known = self.known(kind, refuse)
+        if known is not None:
             return known
         refused: dict[str, str] = {}
         answer = self._best(wanted, refuse, refused) or NoRoute(wanted, refused, self)
         if not refused:
-            self._remember(wanted, answer)
+            self._remember(kind, answer)
         return answer
 
-    def _remember(self, wanted: Wanted, answer: Route | NoRoute) -> None:
+    def known(self, kind: Kind, refuse: Refuse | None = None) -> Route | NoRoute | None:
+        """The answer to such requests if it was found before and still holds."""
+        known = self._answers.get(kind)
+        if refuse is None or not isinstance(known, Route) or refuse(known.scaler) is None:
+            return known
+        return None
+
+    def _remember(self, kind: Kind, answer: Route | NoRoute) -> None:
         """Requests come in few kinds; whoever invents endless ones costs time, not memory."""
         if len(self._answers) >= _MOST_REMEMBERED:
             self._answers.clear()
-        self._answers[wanted] = answer
+        self._answers[kind] = answer
 
     def _best(self, wanted: Wanted, refuse: Refuse | None, refused: dict[str, str]) -> Route | None:
         """The best candidate that is neither refused nor too small; notes those that are."""

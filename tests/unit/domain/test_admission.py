@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
-from kici_scaler.domain.admission import Admit, Refuse, Restraint, backoff_restraint, decide
+from kici_scaler.domain.admission import (
+    Admit,
+    Deciding,
+    Refuse,
+    Restraint,
+    backoff_restraint,
+    decide,
+)
 from kici_scaler.domain.labels import MachineFacts
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.request import WaitCode, Waiting
@@ -370,3 +379,13 @@ def test_requests_alike_are_refused_alike() -> None:
     moment = situation(cluster(scaler("a", max_agents=1)), holding=[held("a")])
     decisions = refused(decide([waiting("a"), waiting("a"), waiting("a")], moment))
     assert len({each.reason for each in decisions}) == 1
+
+
+def test_nothing_keeps_a_decision_that_nobody_holds() -> None:
+    paused = Restraint(WaitCode.PAUSED, "scaler `a` is paused", unroutable=True)
+    moment = situation(cluster(scaler("a"), scaler("b")), restraints={"a": paused})
+    deciding = Deciding(moment)
+    assert len(deciding.decide([waiting("a"), waiting("b")])) == 2
+    gone = weakref.ref(deciding)
+    del deciding
+    assert gone() is None, "it waits for the collector of cycles"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kici_scaler.domain.labels import MachineFacts, offer, role_label
+from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.resources import Need, never_fits, resolve
 from kici_scaler.domain.routing import NoRoute, Route, RoutingTable, Wanted
 from kici_scaler.domain.routing_index import image_obstacle
 from kici_scaler.domain.scalers import (
+    NOTHING,
     Amount,
     BackendType,
     Cap,
@@ -219,6 +222,26 @@ def test_a_repeated_question_gets_the_same_answer() -> None:
     first, second = (table.route(Wanted.of(["linux"])) for _ in range(2))
     assert first is second
     assert isinstance(table.route(Wanted.of(["linux"]), lambda _: "paused"), NoRoute)
+
+
+def test_what_was_found_out_for_a_request_is_known_for_its_kind() -> None:
+    table = RoutingTable.build(SMALL_FIRST)
+    asked = Waiting("job", "run", frozenset({"linux"}), declared=Resources(Amount(1, 2), NOTHING))
+    alike = replace(asked, job_id="another", labels=frozenset(["linux"]), priority=7)
+    assert table.known(asked.kind) is None
+    route = table.route(Wanted.by(asked))
+    assert table.known(alike.kind) is route
+    assert table.known(alike.kind, lambda _: "paused") is None
+    for other in (
+        replace(asked, labels=frozenset({"gpu"})),
+        replace(asked, exclude=frozenset({"gpu"})),
+        replace(asked, role=Role.BUILDER),
+        replace(asked, image="own"),
+        replace(asked, declared=Resources(Amount(2, 1), NOTHING)),
+        replace(asked, declared=Resources(NOTHING, Amount(1, 2))),
+    ):
+        assert table.known(other.kind) is None
+        assert other.kind == Wanted.by(other).kind
 
 
 def _by_the_rules(
