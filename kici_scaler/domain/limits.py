@@ -106,6 +106,11 @@ class Limit:
         )
 
     @property
+    def is_full(self) -> bool:
+        """Whether no agent fits any more, however small."""
+        return self.held.count >= self.most
+
+    @property
     def is_exceeded(self) -> bool:
         """Whether more is held than it allows."""
         held = self.held
@@ -165,7 +170,7 @@ class Limit:
     def _shortage(self, need: Need) -> str:
         held, most_cpu = self.held, self.most_cpu
         where = "" if self._machine_id is None else f" on machine `{self._machine_id}`"
-        if held.count >= self.most:
+        if self.is_full:
             is_cluster = self._whose is Whose.CLUSTER
             holder = "the cluster (globalMaxAgents)" if is_cluster else f"scaler `{self._name}`"
             return f"{holder} holds {held.count} of its {self.most} agents{where}"

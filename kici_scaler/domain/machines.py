@@ -42,8 +42,10 @@ class MachineView:
 
     def facts_for(self, scaler: Scaler) -> MachineFacts | None:
         """What it is for that scaler's agents: its platform, and the labels declared for it."""
-        listed = scaler.machine(self.id) if self.is_remote else None
-        if self.facts is None or listed is None:
+        if self.facts is None or not self.is_remote:
+            return self.facts
+        listed = scaler.machine(self.id)
+        if listed is None:
             return self.facts
         return replace(self.facts, labels=self.facts.labels | listed.labels)
 
@@ -64,20 +66,24 @@ def machines_for(
     Args:
         facts: the kinds of machines that will do; empty where any does.
     """
-    mine = [each for each in machines if each.is_for(scaler) and _is_of(each, scaler, facts)]
-    if not mine:
-        return (), (
-            f"no machine serves scaler `{scaler.name}`: start a worker with"
-            f" `kici-scaler worker {scaler.type}`"
-        )
-    obstacles = {each.id: each.obstacle_for(scaler) for each in mine}
-    able = tuple(sorted(name for name, obstacle in obstacles.items() if obstacle is None))
-    told = "; ".join(f"machine `{name}` {why}" for name, why in sorted(obstacles.items()) if why)
-    return able, f"scaler `{scaler.name}`: {told}"
-
-
-def _is_of(machine: MachineView, scaler: Scaler, facts: Collection[MachineFacts]) -> bool:
-    return not facts or machine.facts_for(scaler) in facts
+    able: list[str] = []
+    obstacles: list[tuple[str, str]] = []
+    for each in machines:
+        if each.is_for(scaler) and (not facts or each.facts_for(scaler) in facts):
+            obstacle = each.obstacle_for(scaler)
+            if obstacle is None:
+                able.append(each.id)
+            else:
+                obstacles.append((each.id, obstacle))
+    if able:
+        return tuple(sorted(able)), ""
+    if obstacles:
+        told = "; ".join(f"machine `{name}` {why}" for name, why in sorted(obstacles))
+        return (), f"scaler `{scaler.name}`: {told}"
+    return (), (
+        f"no machine serves scaler `{scaler.name}`: start a worker with"
+        f" `kici-scaler worker {scaler.type}`"
+    )
 
 
 def capacities(cluster: Cluster, machines: Sequence[MachineView]) -> dict[str, Cap]:

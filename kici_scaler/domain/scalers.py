@@ -177,7 +177,7 @@ class Scaler:
 
     def most_agents_on(self, machine: str | None) -> int:
         """How many of its agents one machine (None: the cluster, for `event`) takes."""
-        listed = None if machine is None else self.machine(machine)
+        listed = self.machine(machine) if machine is not None and self.machines else None
         if listed is None or listed.max_agents is None:
             return self.max_agents
         return min(self.max_agents, listed.max_agents)

@@ -54,6 +54,8 @@ class Ledger:
         self._machine_limits: dict[str, Limit] = {}
         self._rooms: dict[tuple[str, str | None], Room] = {}
         self.agents_on: defaultdict[str | None, int] = defaultdict(int)
+        self.returned = 0
+        """How often agents were given back."""
         self.cluster = Limit(
             Tally(),
             cluster.global_resource_cap,
@@ -65,38 +67,46 @@ class Ledger:
 
     def add(self, held: Held) -> None:
         """Count what live spawns hold; negative amounts give it back."""
-        amounts = (held.count, held.cpu_millis, held.memory_bytes)
-        self.cluster.held.add(*amounts)
-        self._scalers[held.scaler, held.machine_id].add(*amounts)
-        self.agents_on[held.machine_id] += held.count
+        machine_id, count, cpus, memory = (
+            held.machine_id, held.count, held.cpu_millis, held.memory_bytes
+        )  # fmt: skip
+        self.cluster.held.add(count, cpus, memory)
+        self._scalers[held.scaler, machine_id].add(count, cpus, memory)
+        self.agents_on[machine_id] += count
         if held.pool is not None:
-            self._pools[held.pool, held.machine_id].add(*amounts)
-        if held.machine_id in self._machines:
-            self._machines[held.machine_id].add(*amounts)
+            self._pools[held.pool, machine_id].add(count, cpus, memory)
+        if machine_id in self._machines:
+            self._machines[machine_id].add(count, cpus, memory)
+        if count < 0:
+            self.returned += 1
 
     def rooms(self, scaler: Scaler, machines: Sequence[str | None]) -> Rooms:
         """The places for the scaler's next agent on any of these machines."""
-        return Rooms(self, tuple(self.room(scaler, each) for each in machines))
+        return Rooms(self, scaler, tuple(machines))
 
     def room(self, scaler: Scaler, machine_id: str | None) -> Room:
         """Where the scaler's agents on that machine are counted; the same one every time."""
         found = self._rooms.get((scaler.name, machine_id))
         if found is None:
-            found = Room(machine_id, tuple(self._limits(scaler, machine_id)))
-            self._rooms[scaler.name, machine_id] = found
+            limits = self._limits(scaler, machine_id)
+            found = self._rooms[scaler.name, machine_id] = Room(machine_id, limits)
         return found
+
+    def is_full(self, scaler: Scaler, machine_id: str | None) -> bool:
+        """Whether the scaler has all the agents there that it may have."""
+        held = self._scalers[scaler.name, machine_id]
+        return held.count >= scaler.most_agents_on(machine_id)
 
     def take(self, room: Room, need: Need) -> None:
         """Count one more agent there."""
-        amounts = (1, need.cpu_millis, need.memory_bytes)
-        self.cluster.held.add(*amounts)
+        cpus, memory = need.cpu_millis, need.memory_bytes
+        self.cluster.held.add(1, cpus, memory)
         for limit in room.limits:
-            limit.held.add(*amounts)
+            limit.held.add(1, cpus, memory)
         self.agents_on[room.machine_id] += 1
 
-    def _limits(self, scaler: Scaler, machine_id: str | None) -> Iterable[Limit]:
-        listed = None if machine_id is None else scaler.machine(machine_id)
-        yield Limit(
+    def _limits(self, scaler: Scaler, machine_id: str | None) -> tuple[Limit, ...]:
+        own = Limit(
             self._scalers[scaler.name, machine_id],
             scaler.resource_cap,
             Whose.SCALER,
@@ -104,10 +114,14 @@ class Ledger:
             machine_id,
             most=scaler.most_agents_on(machine_id),
         )
-        if machine_id is not None and listed is not None and machine_id in self._capacities:
-            yield self._machine_limit(machine_id)
-        if scaler.machine_pool is not None and machine_id is not None:
-            yield self._pool_limit(scaler.machine_pool, machine_id)
+        if machine_id is None:
+            return (own,)
+        limits = [own]
+        if machine_id in self._capacities and scaler.machine(machine_id) is not None:
+            limits.append(self._machine_limit(machine_id))
+        if scaler.machine_pool is not None:
+            limits.append(self._pool_limit(scaler.machine_pool, machine_id))
+        return tuple(limits)
 
     def _machine_limit(self, machine_id: str) -> Limit:
         found = self._machine_limits.get(machine_id)
@@ -136,37 +150,63 @@ class Ledger:
 class Rooms:
     """The places that would do for a scaler's next agent, never none of them."""
 
-    __slots__ = ("_is_kept", "_ledger", "_rooms")
+    __slots__ = (
+        "_first",
+        "_is_kept",
+        "_ledger",
+        "_open",
+        "_returned",
+        "_scaler",
+        "_told",
+        "machines",
+    )
 
-    def __init__(self, ledger: Ledger, rooms: tuple[Room, ...]) -> None:
+    def __init__(self, ledger: Ledger, scaler: Scaler, machines: tuple[str | None, ...]) -> None:
+        self.machines = machines
+        """The machine of each place."""
         self._ledger = ledger
-        self._rooms = rooms
+        self._scaler = scaler
+        self._first = ledger.room(scaler, machines[0])
         self._is_kept = False
+        self._told: dict[tuple[Limit, int, bool], str] = {}
+        self._returned, self._open = ledger.returned, self._not_full_among(machines)
 
     def __iter__(self) -> Iterator[Room]:
-        return iter(self._rooms)
-
-    @property
-    def machines(self) -> tuple[str | None, ...]:
-        """The machine of each place."""
-        return tuple(room.machine_id for room in self._rooms)
+        return (self._ledger.room(self._scaler, each) for each in self.machines)
 
     def best(self, need: Need) -> Room | None:
         """Where the fewest agents are among the machines with room; the first among equals."""
-        if not self._ledger.cluster.has_room(need):
+        ledger = self._ledger
+        if not ledger.cluster.has_room(need):
             return None
-        agents_on = self._ledger.agents_on
-        best, fewest = None, math.inf
-        for room in self._rooms:
+        agents_on = ledger.agents_on
+        best, fewest, has_filled = None, math.inf, False
+        for room in self._not_full():
             agents = agents_on[room.machine_id]
-            if agents < fewest and room.blocker(need) is None:
-                best, fewest = room, agents
+            if agents < fewest:
+                blocker = room.blocker(need)
+                if blocker is None:
+                    best, fewest = room, agents
+                elif blocker.is_full:
+                    has_filled = True
+        if has_filled:
+            self._open = self._not_full_among(room.machine_id for room in self._open)
         return best
 
     def shortage(self, need: Need) -> str:
         """Why `best` finds nothing: the cap in the way, and on how many machines."""
-        blocker = self._blocker(self._rooms[0], need)
-        others = len(self._rooms) - 1
+        blocker = self._blocker(self._first, need)
+        if not blocker.is_full:
+            return self._tell(blocker, need)
+        # What is full is so for every need, and is told in the same words.
+        state = (blocker, blocker.held.count, blocker.is_kept)
+        told = self._told.get(state)
+        if told is None:
+            told = self._told[state] = self._tell(blocker, need)
+        return told
+
+    def _tell(self, blocker: Limit, need: Need) -> str:
+        others = len(self.machines) - 1
         if blocker is self._ledger.cluster or not others:
             return blocker.reason(need)
         machines = "machine" if others == 1 else "machines"
@@ -182,9 +222,22 @@ class Rooms:
         if self._is_kept:
             return
         self._is_kept = True
-        blocker = self._blocker(min(self._rooms, key=lambda room: room.missing(need)), need)
+        # One agent at least is missing where it is full: no nearer than a first that lacks one.
+        near = self if self._first.missing(need) > 1 else (self._first, *self._not_full())
+        blocker = self._blocker(min(near, key=lambda room: room.missing(need)), need)
         if not blocker.is_kept:
             blocker.keep(need)
+
+    def _not_full(self) -> Sequence[Room]:
+        """What is full stays so until somebody gives an agent back, so nobody asks it again."""
+        if self._returned != self._ledger.returned:
+            self._returned = self._ledger.returned
+            self._open = self._not_full_among(self.machines)
+        return self._open
+
+    def _not_full_among(self, machines: Iterable[str | None]) -> list[Room]:
+        ledger, scaler = self._ledger, self._scaler
+        return [ledger.room(scaler, each) for each in machines if not ledger.is_full(scaler, each)]
 
     def _blocker(self, room: Room, need: Need) -> Limit:
         if not self._ledger.cluster.has_room(need):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kici_scaler.domain.limits import Limit, Tally, Whose
+from kici_scaler.domain.limits import Held, Limit, Tally, Whose
 from kici_scaler.domain.resources import Need
 from kici_scaler.domain.usage import Ledger
 from tests.support.builders import GIB, cap, cluster, held, scaler
@@ -71,6 +71,45 @@ def test_one_room_stands_for_a_scaler_on_a_machine() -> None:
     assert ledger.room(other, "m1").blocker(_need(1)) is not None
     assert ledger.room(other, "m2").blocker(_need(1)) is None
     assert ledger.agents_on["m1"] == 2
+
+
+def test_what_was_full_is_asked_again_once_an_agent_was_given_back() -> None:
+    one = scaler("a", max_agents=1)
+    ledger = Ledger(cluster(one), [held("a", "m1"), held("a", "m2")])
+    rooms = ledger.rooms(one, ("m1", "m2"))
+    assert rooms.best(_need(1)) is None
+    ledger.add(held("a", "m2").given_back())
+    assert rooms.best(_need(1)) is ledger.room(one, "m2")
+    ledger.take(ledger.room(one, "m2"), _need(1))
+    assert rooms.best(_need(1)) is None
+    assert "no room on 1 other machine" in rooms.shortage(_need(1))
+
+
+def test_a_full_scaler_tells_every_need_the_same_until_room_is_kept() -> None:
+    one = scaler("a", max_agents=1)
+    rooms = Ledger(cluster(one), [held("a", "m1")]).rooms(one, ("m1",))
+    told = rooms.shortage(_need(1))
+    assert told == rooms.shortage(_need(2)) == "scaler `a` holds 1 of its 1 agents on machine `m1`"
+    rooms.keep(_need(1))
+    assert "kept for a request that waits longer" in rooms.shortage(_need(1))
+
+
+@pytest.mark.parametrize(
+    ("holding", "nearest"),
+    [
+        ([held("a", "m1", count=4), held("a", "m2", count=4)], "m1"),
+        ([held("a", "m1", count=6), held("a", "m2", count=5), held("a", "m3", count=5)], "m2"),
+        ([held("a", "m1", count=4), held("a", "m2", cpus=7), held("a", "m3", cpus=6.5)], "m3"),
+        ([held("a", "m1", cpus=8), held("a", "m2", count=4), held("a", "m3", cpus=10)], "m1"),
+    ],
+)
+def test_room_is_kept_where_least_is_missing(holding: list[Held], nearest: str) -> None:
+    one = scaler("a", max_agents=4, resource_cap=cap(cpus=8))
+    everywhere = ("m1", "m2", "m3")[: len(holding)]
+    ledger = Ledger(cluster(one), holding)
+    ledger.rooms(one, everywhere).keep(_need(2))
+    kept = [name for name in everywhere if ledger.room(one, name).limits[0].is_kept]
+    assert kept == [nearest]
 
 
 def test_rows_that_name_no_configured_scaler_count_for_the_cluster() -> None:
