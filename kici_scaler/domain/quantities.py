@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
 
 MEMORY_PATTERN = r"^[0-9]+(\.[0-9]+)?[ \t]*([kKmMgGtT][iI]?)$"
 """What a memory text looks like, for people, editors and the parser alike."""
@@ -45,6 +46,7 @@ def parse_memory(text: str) -> int:
     return bytes_
 
 
+@lru_cache(maxsize=1024)
 def format_memory(bytes_: int) -> str:
     """A short memory text that `parse_memory` reads back as exactly this many bytes.
 
@@ -74,6 +76,7 @@ def millis_of(cpus: float) -> int:
     return int((Decimal(str(cpus)) * 1000).to_integral_value(ROUND_CEILING))
 
 
+@lru_cache(maxsize=1024)
 def format_cpus(millis: int) -> str:
     """CPUs as a plain number: 1500 thousandths are `1.5`."""
     return f"{(Decimal(millis) / 1000).normalize():f}"
