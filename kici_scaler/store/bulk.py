@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from datetime import datetime
 from functools import cache, lru_cache
@@ -31,6 +31,21 @@ def as_rows(rows: Iterable[Mapping[str, object]]) -> str:
 def records(items: Iterable[DataclassInstance]) -> str:
     """The same for dataclasses, by the names of their fields."""
     return as_rows(map(plain, items))
+
+
+def columns(items: Sequence[DataclassInstance], **instead: Sequence[object]) -> str:
+    """JSON text for a `jsonb_to_record(CAST(:columns AS jsonb))` source: an array a field.
+
+    Names are written once instead of once a row, so it is made, sent and read in half the time.
+
+    Args:
+        items: dataclasses of one kind, at least one.
+        instead: other values for some of the fields, one an item.
+    """
+    names, read = _fields_of(type(items[0]))
+    values = zip(*map(read, items), strict=True)
+    found: dict[str, Sequence[object]] = dict(zip(names, values, strict=True))
+    return json.dumps(found | instead, separators=(",", ":"), default=str)
 
 
 def plain(item: DataclassInstance) -> dict[str, object]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, CursorResult
 
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.spawn import SpawnState
-from kici_scaler.store.bulk import as_rows, plain, sql
+from kici_scaler.store.bulk import as_rows, columns, plain, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,18 @@ class SpawnRow:
 
 
 _INSERT = sql("""
+    WITH s AS (
+        SELECT each.* FROM jsonb_to_record(CAST(:spawns AS jsonb)) AS given(
+            blueprint integer[], agent_id text[], warm boolean[],
+            spawn_timeout_seconds double precision[], cpu_millis integer[], memory_bytes bigint[],
+            limit_cpu_millis integer[], limit_memory_bytes bigint[], job_id text[], run_id text[],
+            org text[], label_set_digest text[]),
+        unnest(blueprint, agent_id, warm, spawn_timeout_seconds, cpu_millis, memory_bytes,
+            limit_cpu_millis, limit_memory_bytes, job_id, run_id, org, label_set_digest)
+          WITH ORDINALITY
+          AS each(blueprint, agent_id, warm, spawn_timeout_seconds, cpu_millis, memory_bytes,
+            limit_cpu_millis, limit_memory_bytes, job_id, run_id, org, label_set_digest, place)
+    )
     INSERT INTO spawns
         (state, due_at, agent_id, scaler, backend_type, revision_id, label_set_index, label_set,
          agent_labels, gate, roles, targets, machine_id, pool, warm, spawn_slots,
@@ -101,12 +113,7 @@ _INSERT = sql("""
          backend_type, revision_id, label_set_index, label_set, agent_labels, gate, roles, targets,
          machine_id, pool, warm, spawn_slots, spawn_timeout_seconds, cpu_millis, memory_bytes,
          limit_cpu_millis, limit_memory_bytes, job_id, run_id, org, owner, label_set_digest
-    FROM jsonb_to_recordset(CAST(:spawns AS jsonb)) AS s(
-         place integer, blueprint integer, agent_id text, warm boolean,
-         spawn_timeout_seconds double precision, cpu_millis integer, memory_bytes bigint,
-         limit_cpu_millis integer, limit_memory_bytes bigint, job_id text, run_id text, org text,
-         label_set_digest text)
-    JOIN jsonb_to_recordset(CAST(:blueprints AS jsonb)) AS b(
+    FROM s JOIN jsonb_to_recordset(CAST(:blueprints AS jsonb)) AS b(
          blueprint integer, scaler text, backend_type text, revision_id bigint,
          label_set_index integer, label_set text[], agent_labels text[], gate text[],
          roles text[], targets text[], machine_id text, pool text, spawn_slots integer, owner text)
@@ -125,22 +132,21 @@ def insert(
 
     `hint_after` seconds later the sweep repeats the hint, should it have been lost.
     """
+    if not spawns:
+        return frozenset()
     blueprints = {id(each.blueprint): each.blueprint for each in spawns}
     numbers = {key: number for number, key in enumerate(blueprints)}
     stored = connection.execute(
         _INSERT,
         {
-            "spawns": as_rows(
-                {**plain(each), "blueprint": numbers[id(each.blueprint)], "place": place}
-                for place, each in enumerate(spawns)
-            ),
+            "spawns": columns(spawns, blueprint=[numbers[id(each.blueprint)] for each in spawns]),
             "blueprints": as_rows(
                 {**plain(each), "blueprint": numbers[key]} for key, each in blueprints.items()
             ),
             "hint_after": hint_after,
         },
     )
-    return frozenset(stored.scalars())
+    return frozenset(stored.scalars().all())
 
 
 _USAGE = """

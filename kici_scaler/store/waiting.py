@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection
@@ -73,7 +74,7 @@ def lock_heads(
         _LOCK_HEADS,
         {"ids": list(job_ids), "scalers": list(scalers), "per_queue": per_queue, "most": most},
     )
-    return [_waiting(row) for row in rows]
+    return [_waiting(row) for row in rows.all()]
 
 
 def lock_some(
@@ -83,7 +84,7 @@ def lock_some(
     rows = connection.execute(
         _LOCK_SOME, {"scalers": list(scalers), "per_queue": per_queue, "most": most}
     )
-    return [_waiting(row) for row in rows]
+    return [_waiting(row) for row in rows.all()]
 
 
 def find(connection: Connection, job_id: str) -> Waiting | None:
@@ -136,6 +137,13 @@ _WAIT_CODES = {code.value: code for code in WaitCode}
 """Looked up by the thousand, which calling the enumeration is too slow for."""
 
 
+@lru_cache(maxsize=1024)
+def _declared(*sides: int | None) -> Resources:
+    """Jobs come in few sizes, and making one takes as long as all else of a request."""
+    request_cpu, request_memory, limit_cpu, limit_memory = sides
+    return Resources(Amount(request_cpu, request_memory), Amount(limit_cpu, limit_memory))
+
+
 def _waiting(row: Iterable[Any]) -> Waiting:
     """From the columns in the order that the statement above names them."""
     (
@@ -148,7 +156,7 @@ def _waiting(row: Iterable[Any]) -> Waiting:
         labels=frozenset(labels),
         exclude=frozenset(exclude),
         role=None if role is None else Role(role),
-        declared=Resources(Amount(request_cpu, request_memory), Amount(limit_cpu, limit_memory)),
+        declared=_declared(request_cpu, request_memory, limit_cpu, limit_memory),
         image=image,
         org=org,
         priority=priority,

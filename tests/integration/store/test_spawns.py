@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy.exc import IntegrityError
 
@@ -42,6 +44,37 @@ def test_a_reservation_says_all_that_a_later_actor_needs(rows: Rows) -> None:
         assert row[name] == list(getattr(spawn.blueprint, name)), name
     assert row["state"] == "reserved"
     assert rows.count("spawns", "due_at BETWEEN now() AND now() + interval '5 s'") == 1
+
+
+def test_each_spawn_of_a_batch_gets_what_is_its_own_in_the_order_given(rows: Rows) -> None:
+    revision = rows.revision()
+    batch = [
+        replace(
+            new_spawn(rows.request(), revision=revision),
+            run_id=run,
+            org=org,
+            cpu_millis=number,
+            limit_memory_bytes=None if number % 2 else 2**40 + number,
+            spawn_timeout_seconds=1.5 + number,
+        )
+        for number, (run, org) in enumerate(
+            [("a,b", None), ('{"c"}', "null"), ("NULL", 'o\\"'), ("d", None), ("", "o")]
+        )
+    ]
+    assert len(rows.call(spawns.insert, batch, hint_after=5)) == len(batch)
+    for spawn in batch:
+        row = rows.get("spawns", spawn.agent_id)
+        said = {**plain(spawn), **plain(spawn.blueprint)}
+        for name in ("job_id", "run_id", "org", "cpu_millis", "limit_memory_bytes", "scaler"):
+            assert row[name] == said[name], name
+        assert row["spawn_timeout_seconds"] == spawn.spawn_timeout_seconds
+    stored = sorted(batch, key=lambda each: rows.get("spawns", each.agent_id)["reserved_at"])
+    assert stored == batch
+
+
+def test_a_batch_of_none_stores_nothing(rows: Rows) -> None:
+    assert rows.call(spawns.insert, [], hint_after=5) == frozenset()
+    assert rows.count("spawns") == 0
 
 
 def test_a_taken_id_is_left_out_for_another_to_be_picked(rows: Rows) -> None:
