@@ -42,7 +42,6 @@ from kici_scaler.service.ports import Patience, Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import machines as machine_rows
-from kici_scaler.store import requests as request_rows
 from kici_scaler.store import section, spawns, static_jobs, surroundings
 from kici_scaler.store.engine import Contended, transaction
 from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
@@ -211,7 +210,6 @@ def _reserve(moment: Moment, admits: Sequence[Admit]) -> dict[str, str]:
         ],
         hint_after=windows.hint_after_seconds,
     )
-    request_rows.assign(connection, ((each.request.job_id, each.scaler.name) for each in admits))
     warm_serving.count_misses(connection, moment.revision.cluster, admits)
     return {row.job_id: row.agent_id for row in reserved if row.job_id is not None}
 

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Row
 
 from kici_scaler.domain.request import RequestState, WaitCode
 from kici_scaler.store.agent_views import LAST_AGENT
-from kici_scaler.store.bulk import as_rows, records, sql
+from kici_scaler.store.bulk import records, sql
 
 Json = dict[str, object]
 
@@ -169,18 +169,15 @@ def recent(
     return [_request(row) for row in rows]
 
 
-def assign(connection: Connection, routes: Iterable[tuple[str, str]]) -> None:
-    """Mark waiting requests (job id, scaler) as held by a spawn of that scaler."""
-    connection.execute(
-        sql("""
-            UPDATE scale_requests r
-            SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = d.scaler,
-                wait_code = 'undecided', wait_reason = ''
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS d(job_id text, scaler text)
-            WHERE r.job_id = d.job_id AND r.state = 'waiting'
-        """),
-        {"rows": as_rows({"job_id": job, "scaler": scaler} for job, scaler in routes)},
-    )
+def assign(source: str) -> str:
+    """A statement that marks waiting requests as held: those of `source`, by `job_id`, each by an
+    agent of its `scaler`."""
+    return f"""
+        UPDATE scale_requests r
+        SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = {source}.scaler,
+            wait_code = 'undecided', wait_reason = ''
+        FROM {source} WHERE r.job_id = {source}.job_id AND r.state = 'waiting'
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, CursorResult
 
 from kici_scaler.domain.limits import Held
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store import requests
 from kici_scaler.store.bulk import as_rows, columns, plain, sql
 
 
@@ -91,7 +92,7 @@ class SpawnRow:
     gateway: str | None
 
 
-_INSERT = sql("""
+_INSERT = sql(f"""
     WITH s AS (
         SELECT each.* FROM jsonb_to_record(CAST(:spawns AS jsonb)) AS given(
             blueprint integer[], agent_id text[], warm boolean[],
@@ -103,7 +104,7 @@ _INSERT = sql("""
           WITH ORDINALITY
           AS each(blueprint, agent_id, warm, spawn_timeout_seconds, cpu_millis, memory_bytes,
             limit_cpu_millis, limit_memory_bytes, job_id, run_id, org, label_set_digest, place)
-    )
+    ), stored AS (
     INSERT INTO spawns
         (state, due_at, agent_id, scaler, backend_type, revision_id, label_set_index, label_set,
          agent_labels, gate, roles, targets, machine_id, pool, warm, spawn_slots,
@@ -120,16 +121,18 @@ _INSERT = sql("""
       USING (blueprint)
     ORDER BY place
     ON CONFLICT (agent_id) DO NOTHING
-    RETURNING agent_id
+    RETURNING agent_id, job_id, scaler
+    ), assigned AS ({requests.assign("stored")})
+    SELECT agent_id FROM stored
 """)
 
 
 def insert(
     connection: Connection, spawns: Sequence[NewSpawn], *, hint_after: float
 ) -> frozenset[str]:
-    """Reserve, in the order given; returns the agent ids stored (a taken id is left out: pick
-    another).
+    """Reserve, in the order given, and mark the waiting requests that they are for.
 
+    Returns the agent ids stored; one that is taken is left out with its request: pick another.
     `hint_after` seconds later the sweep repeats the hint, should it have been lost.
     """
     if not spawns:

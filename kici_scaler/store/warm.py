@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import SpawnState
+from kici_scaler.store import requests
 from kici_scaler.store.bulk import records, sql
 
 
@@ -135,12 +136,7 @@ _BIND = sql(f"""
     ), bound AS (
         {TAKE} FROM free WHERE s.agent_id = free.agent_id
         RETURNING s.agent_id, s.job_id
-    ), assigned AS (
-        UPDATE scale_requests r
-        SET state = 'assigned', decided_at = clock_timestamp(), routed_scaler = free.scaler,
-            wait_code = 'undecided', wait_reason = ''
-        FROM free WHERE r.job_id = free.job_id AND r.state = 'waiting'
-    ), counted AS ({COUNT_HITS})
+    ), assigned AS ({requests.assign("free")}), counted AS ({COUNT_HITS})
     SELECT bound.agent_id, bound.job_id, free.run_id, free.gateway
     FROM bound JOIN free USING (agent_id)
 """)

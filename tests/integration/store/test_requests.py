@@ -124,17 +124,6 @@ def test_of_those_in_a_state_the_newest_end_comes_first(rows: Rows) -> None:
     assert [each.job_id for each in found] == [second, first]
 
 
-def test_an_assigned_request_names_its_scaler_and_waits_for_nothing(rows: Rows) -> None:
-    job = rows.request(wait_code="at-capacity", wait_reason="full", routed_scaler="b")
-    over = rows.request(state="cancelled")
-    rows.call(requests.assign, [(job, "a"), (over, "a")])
-    row = rows.get("scale_requests", job)
-    assert (row["state"], row["routed_scaler"]) == ("assigned", "a")
-    assert (row["wait_code"], row["wait_reason"]) == ("undecided", "")
-    assert row["decided_at"] is not None
-    assert rows.get("scale_requests", over)["state"] == "cancelled"
-
-
 def test_a_reason_stands_on_the_request_and_is_found(rows: Rows) -> None:
     job = rows.request()
     rows.call(requests.record_reasons, [Standing(job, WaitCode.AT_CAPACITY, 'it\'s "full" ü', "a")])

@@ -72,6 +72,20 @@ def test_each_spawn_of_a_batch_gets_what_is_its_own_in_the_order_given(rows: Row
     assert stored == batch
 
 
+def test_a_request_that_gets_an_agent_names_its_scaler_and_waits_for_nothing(rows: Rows) -> None:
+    job = rows.request(wait_code="at-capacity", wait_reason="full", routed_scaler="b")
+    over, other = rows.request(state="cancelled"), rows.request()
+    revision = rows.revision()
+    batch = [new_spawn(each, revision=revision) for each in (job, over, None)]
+    rows.call(spawns.insert, batch, hint_after=5)
+    row = rows.get("scale_requests", job)
+    assert (row["state"], row["routed_scaler"]) == ("assigned", batch[0].blueprint.scaler)
+    assert (row["wait_code"], row["wait_reason"]) == ("undecided", "")
+    assert row["decided_at"] is not None
+    assert rows.get("scale_requests", over)["state"] == "cancelled"
+    assert rows.get("scale_requests", other)["state"] == "waiting"
+
+
 def test_a_batch_of_none_stores_nothing(rows: Rows) -> None:
     assert rows.call(spawns.insert, [], hint_after=5) == frozenset()
     assert rows.count("spawns") == 0
@@ -88,6 +102,7 @@ def test_a_taken_id_is_left_out_for_another_to_be_picked(rows: Rows) -> None:
         third.agent_id,
     }
     assert rows.get("spawns", first.agent_id)["warm"]
+    assert rows.get("scale_requests", str(clash.job_id))["state"] == "waiting"
 
 
 def test_a_second_live_spawn_for_a_job_stores_nothing_of_its_batch(rows: Rows) -> None:
