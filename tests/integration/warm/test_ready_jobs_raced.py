@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, text
 from kici_scaler.domain.request import Result
 from kici_scaler.service import admit, serve_ready
 from kici_scaler.service import request as requests
-from kici_scaler.service.ports import Patience
+from kici_scaler.service.ports import NoHints, Patience
 from kici_scaler.service.request_body import ScaleRequestBody, parse_request
 from kici_scaler.store import ready_jobs, request_ends
 from kici_scaler.store.engine import Contended, DatabaseUnreachable, make_engine
@@ -76,6 +76,25 @@ def test_nothing_stored_where_it_says_so(site: Site, monkeypatch: pytest.MonkeyP
             requests.submit(site.runtime, _bodies("a", "b"))
     stored = [row.job_id for row in site.rows.all("SELECT job_id FROM scale_requests")]
     assert "b" not in stored, "contended says that nothing was stored"
+
+
+class _Hints(NoHints):
+    """Counts the passes over the pools that were wished for."""
+
+    def __init__(self) -> None:
+        self.fills = 0
+
+    def fill(self, *, soon: bool = False) -> None:
+        self.fills += 1
+
+
+def test_a_job_that_is_known_stirs_no_pools(site: Site) -> None:
+    _ready(site)
+    hints = _Hints()
+    site.runtime = replace(site.runtime, hints=hints)
+    for _ in range(3):
+        site.request("linux", job="same")
+    assert hints.fills == 1, "only the first took an agent"
 
 
 def test_a_request_is_decided_after_it_came(site: Site) -> None:
