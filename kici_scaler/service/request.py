@@ -58,7 +58,7 @@ def submit(
 
     Raises:
         DatabaseUnreachable: whether it was stored is not known; ask again.
-        Contended: another keeps one of these very jobs; nothing was stored, ask again.
+        Contended: another keeps one of these very jobs; the others may be stored, ask again.
     """
     rows = {body.job_id: body.to_row() for body in bodies}
     served = serve_ready.serve(runtime, list(rows.values()))

@@ -46,7 +46,7 @@ _last_tables: Remembered[Database, RoutingTable] = Remembered(_MOST_TABLES)
 def database_of(engine: Engine) -> Database:
     """The database that an engine is for."""
     url = engine.url
-    return url.host, url.port, url.database, *url.query.values()
+    return url.host, url.port, url.database, url.username, *url.query.items()
 
 
 def active(connection: Connection) -> Revision:

@@ -30,7 +30,7 @@ from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import ready_jobs
 from kici_scaler.store import waiting as waiting_rows
-from kici_scaler.store.engine import CommitUnknown
+from kici_scaler.store.engine import CommitUnknown, Contended
 from kici_scaler.store.ready_jobs import NOWHERE, Gift, LabelSetPlace
 from kici_scaler.store.requests import NewRequest
 from kici_scaler.store.single import one_statement
@@ -83,7 +83,6 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served]:
 
     Raises:
         DatabaseUnreachable: nothing was stored.
-        Contended: another keeps one of these very jobs; nothing was stored.
     """
     seen = revisions.seen_last(runtime.engine)
     if len(rows) > FEW or (seen is not None and not warm_pools.keeps_any(seen.cluster)):
@@ -94,7 +93,9 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served]:
             if choice is None:
                 return {}
             bound = _give(connection, rows, choice)
-    except CommitUnknown:
+    except (CommitUnknown, Contended):
+        return {}
+    if not bound:
         return {}
     reached("admit.committed")
     admit.announce(runtime, Pass(bound=tuple(bound), stirs_pools=True))

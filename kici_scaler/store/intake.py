@@ -23,11 +23,15 @@ _INSERT_AND_TRY = f"""
 def insert_and_try(
     connection: Connection, rows: Iterable[NewRequest], *, bound_seconds: float
 ) -> tuple[frozenset[str], bool]:
-    """Bound every later wait, store new requests, and take the admission lock if it is free.
+    """Bound every wait, store new requests, and take the admission lock if it is free.
 
     Returns the job ids that were not there yet, and whether the lock was got. The next statement
     sees what its holder before had committed.
     """
-    values = {"rows": records(rows), **section.bounds(bound_seconds)}
+    requested = list(rows)
+    if len(requested) > 1:
+        # Each row may wait, and what bounds a statement as a whole has to stand before it begins.
+        section.bound_waits(connection, bound_seconds)
+    values = {"rows": records(requested), **section.bounds(bound_seconds)}
     row = connection.execute(sql(_INSERT_AND_TRY), values).one()
     return frozenset(row.new), row.entered

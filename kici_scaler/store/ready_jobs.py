@@ -94,15 +94,20 @@ class Gift:
         return plain(self.request) | mine
 
 
+_PATIENCE = "50ms"
+"""For another who is storing the same job: nobody else gets at the agent meanwhile."""
 _GIVE = f"""
-    WITH wanted AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+    WITH now AS MATERIALIZED (
+        SELECT clock_timestamp() AS moment, set_config('lock_timeout', '{_PATIENCE}', true)
+    ), wanted AS (
+        SELECT w.*, now.moment FROM now, jsonb_to_recordset(CAST(:rows AS jsonb))
           AS w({NEW_TYPED}, agent_id text, scaler text, pool text)
     ), free AS (
         SELECT w.*, a.gateway {warm.FREE}
     ), stored AS (
-        INSERT INTO scale_requests ({NEW_COLUMNS}, state, decided_at, routed_scaler)
-        SELECT {NEW_VALUES}, 'assigned', clock_timestamp(), scaler FROM free ORDER BY job_id
+        INSERT INTO scale_requests
+            ({NEW_COLUMNS}, state, enqueued_at, decided_at, routed_scaler)
+        SELECT {NEW_VALUES}, 'assigned', moment, moment, scaler FROM free ORDER BY job_id
         ON CONFLICT DO NOTHING
         RETURNING job_id
     ), bound AS (
@@ -119,6 +124,9 @@ def give(connection: Connection, gifts: Iterable[Gift], *, offer_seconds: float)
 
     Each that is given counts as a hit of its pool. Of the others nothing is stored: their agent
     is worked on by somebody else at this moment, or their job is known already.
+
+    Raises:
+        Contended: somebody stores one of these jobs and is not done with it; nothing was stored.
     """
     values = {"rows": as_rows(each.as_row() for each in gifts), "offer": offer_seconds}
     return [Bound(**row._mapping) for row in connection.execute(sql(_GIVE), values)]

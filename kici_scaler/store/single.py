@@ -19,15 +19,20 @@ def one_statement(engine: Engine) -> Iterator[Connection]:
     transaction of its own.
 
     Raises:
+        DatabaseUnreachable: no session was to be had; nothing happened.
         CommitUnknown: the server went away, before or after it had committed.
         Contended: a wait for others passed its bound; nothing happened.
     """
+    is_open = False
     try:
         with transaction(engine) as connection, _committed_by_the_server(connection):
+            is_open = True
             yield connection
     except CommitUnknown:
         raise
     except DatabaseUnreachable as error:
+        if not is_open:
+            raise
         raise CommitUnknown(error.__cause__ or error) from error
 
 

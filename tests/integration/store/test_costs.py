@@ -21,9 +21,11 @@ from kici_scaler.store import (
     tokens,
 )
 from kici_scaler.store.engine import transaction
-from kici_scaler.store.ready_jobs import LabelSetPlace
+from kici_scaler.store.ready_jobs import Gift, LabelSetPlace
+from kici_scaler.store.requests import NewRequest
 from tests.support.rows import Rows
 
+GIFT = Gift(NewRequest("job", "run", "digest", ("linux",)), "nobody", "local", "linux")
 LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
     "claims to forget": (
         lambda connection: claims.purge(connection, older_seconds=60),
@@ -61,6 +63,10 @@ LOOKS: dict[str, tuple[Callable[[Connection], object], str]] = {
             connection, LabelSetPlace("local", 0, ("linux",)), most=1
         ),
         "label_set_index =",
+    ),
+    "the agent that is given": (
+        lambda connection: ready_jobs.give(connection, [GIFT], offer_seconds=1),
+        "agent_id = w.agent_id",
     ),
     "recent failures": (
         lambda connection: failures.recent(connection, within_seconds=60),
