@@ -8,7 +8,6 @@ on a running cluster. `python -m bench.warm_hit` runs it alone.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import tempfile
@@ -59,7 +58,9 @@ from kici_scaler.service.start import StartOrder
 from kici_scaler.store import spawns
 from kici_scaler.store.engine import transaction
 
-PACED, HITS, WARM_UP = 300, 200, 10
+PACED, HITS, WARM_UP = 500, 200, 10
+POOL = 50
+"""Of hits at a pace, which is refilled as they take from it."""
 PAUSE_SECONDS = 0.03
 PARTS = "task + wake-up + 3 transactions + echo"
 PATIENCE_SECONDS = 30.0
@@ -163,9 +164,13 @@ class Scene:
         )
         return reached.result(PATIENCE_SECONDS) - begun
 
+    def tend(self) -> None:
+        """What the backend worker does, and the agents that it starts; none runs here."""
+        self.fleet.connect(warm_pool.tend(self.place))
+
 
 @contextmanager
-def _scene() -> Iterator[Scene]:
+def _scene(pool: int) -> Iterator[Scene]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kici-bench-")))
         place = stack.enter_context(servers(1, slots=1_000))
@@ -178,35 +183,37 @@ def _scene() -> Iterator[Scene]:
         profile = stack.enter_context(Installation(plan, folder / "roles")).profile
         address = str(profile.gateway_url).replace("http://", "ws://")
         fleet = stack.enter_context(closing(Fleet(f"{address}/v1/agents")))
-        fleet.connect(warm_pool.started(place, PACED + HITS + 2 * WARM_UP))
+        fleet.connect(warm_pool.started(place, pool))
         yield Scene(place, fleet, application(place.redis_url), profile.seal_keys_path)
 
 
 def figures() -> Iterator[Measured]:
     """Hits at a pace, each beside what its parts cost at that moment, and hits without a pause."""
-    with (
-        _scene() as scene,
-        empty_tasks(scene.place.redis_url) as tasks,
-        hit_parts.parts(scene.place, tasks) as parts,
-    ):
-        numbers = itertools.count()
-        yield from _at_a_pace(scene, parts, numbers)
-        yield _without_a_pause(scene, parts, numbers)
-        with transaction(scene.place.engine) as connection:
-            left = len(spawns.live(connection, limit=1))
-        assert left, "the pool was refilled meanwhile"
+    for pool, measure in ((POOL, _at_a_pace), (HITS + WARM_UP, _without_a_pause)):
+        with (
+            _scene(pool) as scene,
+            empty_tasks(scene.place.redis_url) as tasks,
+            hit_parts.parts(scene.place, tasks) as parts,
+        ):
+            yield from measure(scene, parts)
+            with transaction(scene.place.engine) as connection:
+                left = len(spawns.live(connection, limit=1))
+            assert left, "the pool was refilled meanwhile"
 
 
-def _at_a_pace(scene: Scene, parts: Parts, numbers: Iterator[int]) -> Iterator[Measured]:
+def _at_a_pace(scene: Scene, parts: Parts) -> Iterator[Measured]:
     """Hits and floors in turn, each after the same pause.
 
     A loop that does nothing else finds its code and data in the processor's caches; a job that
-    comes while the machine rests does not, and neither shall what it is held against.
+    comes while the machine rests does not, and neither shall what it is held against. The pool is
+    refilled meanwhile: its passes come when they come, what a backend does is done between.
     """
     hits, floor = [], []
     for turn in range(WARM_UP + PACED):
+        scene.tend()
         time.sleep(PAUSE_SECONDS)
-        hit = scene.hit(next(numbers))
+        hit = scene.hit(turn)
+        scene.tend()
         time.sleep(PAUSE_SECONDS)
         least = parts.sample()
         if turn >= WARM_UP:
@@ -223,11 +230,11 @@ def _at_a_pace(scene: Scene, parts: Parts, numbers: Iterator[int]) -> Iterator[M
         )
 
 
-def _without_a_pause(scene: Scene, parts: Parts, numbers: Iterator[int]) -> Measured:
+def _without_a_pause(scene: Scene, parts: Parts) -> Iterator[Measured]:
     """One right after the other: each meets the refill and the finish of the one before."""
     with floors.around(PARTS, lambda: [parts.sample() for _ in range(HITS // 2)]) as floor:
-        hits = [scene.hit(next(numbers)) for _ in range(WARM_UP + HITS)][WARM_UP:]
-    return Measured(
+        hits = [scene.hit(number) for number in range(WARM_UP + HITS)][WARM_UP:]
+    yield Measured(
         "warm hits without a pause",
         "the same, the next as soon as the one before is on its agent; the floor likewise",
         Unit.SECONDS,

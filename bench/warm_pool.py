@@ -9,7 +9,7 @@ import yaml
 
 from bench.place import KIND, MACHINE, MOST, Place
 from kici_scaler.scalers_file import load
-from kici_scaler.service import fill, reload, start
+from kici_scaler.service import destroy, fill, reload, start
 from kici_scaler.service.reload import Candidate
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.start import StartOrder
@@ -24,14 +24,28 @@ def started(place: Place, size: int) -> list[StartOrder]:
     orders: list[StartOrder] = []
     while len(orders) < size:
         fill.fill(runtime)
-        taken, _ = start.take(
-            runtime, backend_type=KIND, machine_id=MACHINE, most=size - len(orders)
-        )
-        for order in taken:
-            start.record_created(runtime, order, {"pid": "1"}, ())
-        orders += taken
+        orders += _start(runtime, size - len(orders))
     place.vacuum()
     return orders
+
+
+def tend(place: Place) -> list[StartOrder]:
+    """What its backend worker would do now: tear down what has ended, start what was reserved.
+
+    Returns what was started.
+    """
+    runtime = Runtime(place.engine, "bench")
+    ended, _ = destroy.take(runtime, backend_type=KIND, machine_id=MACHINE, most=MOST)
+    for order in ended:
+        destroy.confirm(runtime, order)
+    return _start(runtime, MOST)
+
+
+def _start(runtime: Runtime, most: int) -> list[StartOrder]:
+    taken, _ = start.take(runtime, backend_type=KIND, machine_id=MACHINE, most=most)
+    for order in taken:
+        start.record_created(runtime, order, {"pid": "1"}, ())
+    return taken
 
 
 def _configure(runtime: Runtime, size: int) -> None:
