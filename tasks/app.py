@@ -19,6 +19,7 @@ from config.celery_settings import (
 from config.logs import configure_logging
 from config.redis_transport import keep_clients
 from config.settings import settings
+from kici_scaler import loaded
 from kici_scaler.broker import task_names
 from kici_scaler.errors import KiciError
 from tasks import log_context, process
@@ -108,12 +109,14 @@ def _open_worker(sender: object = None, **_: object) -> None:
     except KiciError as error:
         log.critical("worker cannot serve", error=str(error), hint=error.hint)
         raise SystemExit(error.exit_code) from error
+    loaded.set_apart()
     _say_ready()
 
 
 @signals.worker_process_init.connect
 def _open_process(**_: object) -> None:
     process.bookkeeper()
+    loaded.set_apart()
 
 
 @signals.worker_process_shutdown.connect

@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from config.settings import Settings
+from kici_scaler import loaded
 from kici_scaler.agent.protocol import MAX_MESSAGE_BYTES
 from kici_scaler.broker.hints import CeleryHints, sender, short_lived_client
 from kici_scaler.broker.log_stream import LogStream, open_client
@@ -107,6 +108,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        loaded.set_apart()
         if self._ready_file is not None:
             self._ready_file.touch()
         log.info("gateway serves", address=[each.getsockname() for each in sockets or ()])
