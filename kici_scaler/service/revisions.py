@@ -39,7 +39,6 @@ _tables: Remembered[
     tuple[int, frozenset[tuple[str, tuple[MachineFacts, ...]]]], tuple[Cluster, RoutingTable]
 ] = Remembered(_MOST_TABLES)
 
-_active: Remembered[Database, Revision] = Remembered(_MOST_TABLES)
 _last_tables: Remembered[Database, RoutingTable] = Remembered(_MOST_TABLES)
 
 
@@ -51,22 +50,16 @@ def database_of(engine: Engine) -> Database:
 
 def active(connection: Connection) -> Revision:
     """The active revision; an empty one before the first activation."""
-    return _active_by(connection, revisions.active_id(connection))
+    return _or_empty(connection, revisions.active_id(connection))
 
 
 def active_of(connection: Connection, seen: Surroundings) -> Revision:
     """The one that was active at that moment."""
-    return _active_by(connection, seen.revision_id)
+    return _or_empty(connection, seen.revision_id)
 
 
-def _active_by(connection: Connection, revision_id: int | None) -> Revision:
-    found = EMPTY if revision_id is None else by_id(connection, revision_id)
-    return _active.keep(database_of(connection.engine), found)
-
-
-def seen_last(engine: Engine) -> Revision | None:
-    """The revision that was active when this process last asked; good for what may be wrong."""
-    return _active.known(database_of(engine))
+def _or_empty(connection: Connection, revision_id: int | None) -> Revision:
+    return EMPTY if revision_id is None else by_id(connection, revision_id)
 
 
 def by_id(connection: Connection, revision_id: int) -> Revision:

@@ -84,12 +84,12 @@ def serve(runtime: Runtime, rows: Sequence[NewRequest]) -> Mapping[str, Served]:
     Raises:
         DatabaseUnreachable: nothing was stored.
     """
-    seen = revisions.seen_last(runtime.engine)
-    if len(rows) > FEW or (seen is not None and not warm_pools.keeps_any(seen.cluster)):
+    known = revisions.table_seen_last(runtime.engine)
+    if len(rows) > FEW or (known is not None and not warm_pools.keeps_any(known.cluster)):
         return {}
     try:
         with one_statement(runtime.engine) as connection:
-            choice = _choose(connection, [waiting_rows.as_asked(row) for row in rows])
+            choice = _choose(connection, known, [waiting_rows.as_asked(row) for row in rows])
             if choice is None:
                 return {}
             bound = _give(connection, rows, choice)
@@ -111,13 +111,14 @@ def _give(connection: Connection, rows: Sequence[NewRequest], choice: _Choice) -
     return ready_jobs.give(connection, gifts, offer_seconds=choice.offer_seconds)
 
 
-def _choose(connection: Connection, waiting: Sequence[Waiting]) -> _Choice | None:
+def _choose(
+    connection: Connection, known: RoutingTable | None, waiting: Sequence[Waiting]
+) -> _Choice | None:
     """Requests of one kind, by the rules of every admission, with the agents of their pool."""
     kinds = {Wanted.by(each) for each in waiting}
     wanted = kinds.pop()
     if kinds:
         return None
-    known = revisions.table_seen_last(connection.engine)
     place = NOWHERE if known is None else _place_of(known, wanted)
     for _ in range(LOOKS):
         seen, rows = ready_jobs.look(connection, place, most=len(waiting))

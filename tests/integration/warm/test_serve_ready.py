@@ -13,6 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from kici_scaler.domain.request import Result
+from kici_scaler.domain.routing import RoutingTable
+from kici_scaler.domain.scalers import Cluster
 from kici_scaler.service import admit, revisions, serve_ready
 from kici_scaler.service import request as requests
 from kici_scaler.service.request_body import parse_request
@@ -132,7 +134,8 @@ def test_pools_that_came_with_a_reload_serve_at_once(site: Site) -> None:
     site.configure(scaler("a", label_set("linux")))
     site.request("arm")
     _ready(site, size=2)
-    revisions._active.keep(revisions.database_of(site.runtime.engine), revisions.EMPTY)
+    stale = RoutingTable.build(Cluster(), {})
+    revisions._last_tables.keep(revisions.database_of(site.runtime.engine), stale)
     assert site.request("linux").result is Result.READY
     with site.rows.begin() as other:
         section.enter(other)
