@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import redis
 from sqlalchemy import Engine, text
-from websockets.asyncio.client import connect
-from websockets.asyncio.server import ServerConnection, serve
 
+from bench import echo
 from bench.empty_tasks import EmptyTasks, empty_tasks
 from bench.measure import Distribution, Unit, timed, timed_alone
 from bench.place import servers
@@ -122,21 +121,8 @@ def figures() -> Iterator[Measured]:
 def web_socket_echoes(repeats: int = 200) -> list[float]:
     """One short text there and back over a WebSocket, both ends in this process."""
 
-    async def echo(socket: ServerConnection) -> None:
-        async for message in socket:
-            await socket.send(message)
-
     async def measure() -> list[float]:
-        clock = asyncio.get_running_loop().time
-        taken = []
-        async with serve(echo, "127.0.0.1", 0, compression=None) as server:
-            port = server.sockets[0].getsockname()[1]
-            async with connect(f"ws://127.0.0.1:{port}", compression=None) as socket:
-                for _ in range(20 + repeats):
-                    begun = clock()
-                    await socket.send("x" * 100)
-                    await socket.recv()
-                    taken.append(clock() - begun)
-        return taken[20:]
+        async with echo.connected() as socket:
+            return [await echo.there_and_back(socket) for _ in range(20 + repeats)][20:]
 
     return asyncio.run(measure())

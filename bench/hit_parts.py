@@ -17,10 +17,8 @@ from typing import Any, TypeVar
 import redis
 from redis.client import PubSub
 from sqlalchemy import Engine
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.server import Server, ServerConnection, serve
 
-from bench import floors
+from bench import echo, floors
 from bench.empty_tasks import EmptyTasks
 from bench.place import Place
 
@@ -50,13 +48,13 @@ def parts(place: Place, tasks: EmptyTasks) -> Iterator[Parts]:
         heard = stack.enter_context(client.pubsub())  # type: ignore[no-untyped-call]  # its own gap
         heard.subscribe(_CHANNEL)
         heard.get_message(timeout=PATIENCE_SECONDS)
-        echo = stack.enter_context(_echo())
+        there_and_back = stack.enter_context(_echo())
         floors.make_row(place.engine)
         yield Parts((
             _timed(tasks.round_trip),
             _timed(lambda: _wake_up(client, heard)),
             _timed(lambda: _write(place.engine)),
-            echo,
+            there_and_back,
         ))  # fmt: skip
 
 
@@ -92,31 +90,12 @@ def _echo() -> Iterator[Callable[[], float]]:
     def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE_SECONDS)
 
-    server, socket = run(_connected())
+    link = echo.connected()
+    socket = run(link.__aenter__())
     try:
-        yield lambda: run(_there_and_back(socket))
+        yield lambda: run(echo.there_and_back(socket))
     finally:
-        run(socket.close())
-        server.close()
-        run(server.wait_closed())
+        run(link.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-async def _connected() -> tuple[Server, ClientConnection]:
-    async def back(socket: ServerConnection) -> None:
-        async for message in socket:
-            await socket.send(message)
-
-    server = await serve(back, "127.0.0.1", 0, compression=None, ping_interval=None)
-    port = server.sockets[0].getsockname()[1]
-    url = f"ws://127.0.0.1:{port}"
-    return server, await connect(url, compression=None, ping_interval=None)
-
-
-async def _there_and_back(socket: ClientConnection) -> float:
-    begun = time.perf_counter()
-    await socket.send("x" * 100)
-    await socket.recv()
-    return time.perf_counter() - begun
