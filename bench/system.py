@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,8 @@ from celery.result import AsyncResult
 from sqlalchemy import text
 
 from bench.empty_tasks import ROOT, EmptyTasks, application, empty_tasks
-from bench.fleet.backend import NAME, SOCKET_VARIABLE, plugin
+from bench.fleet.backend import NAME, NOTES_VARIABLE, SOCKET_VARIABLE, plugin
+from bench.notes import Notes
 from bench.place import KIND, Place, servers
 from bench.waiting import wait_until
 from config.celery_settings import INTAKE
@@ -29,8 +29,6 @@ from kici_scaler.embedded.process import Command, Process, StopStep
 from kici_scaler.embedded.roles import RoleContext, role_children, worker_child
 from kici_scaler.sealing import ensure_keys
 from kici_scaler.store.engine import transaction
-from workers.null.backend import LEDGER_VARIABLE
-from workers.null.ledger import Ledger
 
 SLOTS = 32
 _TABLES = "spawns, agents, agent_tokens, outcomes, events, scale_requests"
@@ -46,8 +44,8 @@ class System:
     tasks: EmptyTasks
     dispatcher: Celery = field(repr=False)
     seal_keys: Path
-    ledger: Path
-    """The null backend's own; what stands there was really handed over."""
+    notes: Notes
+    """The backend's own; what stands there was really handed over."""
 
     def bodies(self, name: str, count: int) -> list[Body]:
         """That many requests with new job ids, sealed, as a dispatcher sends them."""
@@ -82,36 +80,32 @@ class System:
 
     def handed_over(self) -> int:
         """How many agents the backend was ever told to start."""
-        with sqlite3.connect(self.ledger) as ledger:
-            row = ledger.execute("SELECT count(*) FROM history WHERE event = 'started'").fetchone()
-        return int(row[0])
+        return self.notes.count()
 
     def started_at(self) -> dict[str, float]:
         """When the backend was told to start the agent of each job, in epoch seconds."""
-        with sqlite3.connect(self.ledger) as ledger:
-            rows = ledger.execute("SELECT job_id, at FROM history WHERE event = 'started'")
-            return {str(job): float(at) for job, at in rows}
+        return self.notes.started_at()
 
     def alive(self) -> int:
         """How many spawns have not come to their confirmed end."""
         return self.place.count("SELECT count(*) FROM spawns")
 
     def clear(self) -> None:
-        """Forget every request and agent, in the rows and in the ledger."""
+        """Forget every request and agent, in the rows and in the notes."""
         with transaction(self.place.engine) as connection:
             connection.execute(text(f"TRUNCATE {_TABLES}"))
-        with sqlite3.connect(self.ledger) as ledger:
-            ledger.execute("DELETE FROM computes")
-            ledger.execute("DELETE FROM history")
+        self.notes.clear()
 
 
 @contextmanager
 def system(*, fleet: bool, backend_workers: int = 1) -> Iterator[System]:
-    """Everything, on the null backend; with `fleet`, simulated agents register and work."""
+    """Everything, on a backend that makes nothing; with `fleet`, agents are played."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kici-bench-")))
         place = stack.enter_context(servers(1, slots=SLOTS, machine=False))
         tasks = stack.enter_context(empty_tasks(place.redis_url))
+        notes = Notes(folder / "notes")
+        notes.clear()
         if fleet:
             stack.enter_context(_fleet(folder / "fleet.sock"))
         plan = _plan(place, folder, fleet)
@@ -122,28 +116,28 @@ def system(*, fleet: bool, backend_workers: int = 1) -> Iterator[System]:
                 roles_of=lambda context: _with_more_workers(context, backend_workers - 1),
             )
         )
-        Ledger(folder / "ledger.sqlite")
         yield System(
             place,
             tasks,
             application(place.redis_url),
             roles.profile.seal_keys_path,
-            folder / "ledger.sqlite",
+            notes,
         )
 
 
 def _plan(place: Place, folder: Path, fleet: bool) -> Plan:
     path = os.pathsep.join([str(ROOT), str(plugin(folder / "plugin"))])
+    played = {SOCKET_VARIABLE: str(folder / "fleet.sock")} if fleet else {}
     return Plan(
         roles=("control", KIND, "gateway", "beat"),
         database_url=place.servers.profile.database_url.get_secret_value(),
         redis_url=place.redis_url,
         environment={
             "PYTHONPATH": path,
-            "KICI_WORKER_STAND_IN": NAME if fleet else "null",
-            LEDGER_VARIABLE: str(folder / "ledger.sqlite"),
-            SOCKET_VARIABLE: str(folder / "fleet.sock"),
+            "KICI_WORKER_STAND_IN": NAME,
+            NOTES_VARIABLE: str(folder / "notes"),
             "KICI_LOG_LEVEL": "WARNING",
+            **played,
         },
     )
 
