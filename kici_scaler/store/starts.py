@@ -59,13 +59,25 @@ class Taken:
 
 
 _TAKE = """
-    WITH in_flight AS (
+    WITH RECURSIVE in_flight AS (
         SELECT scaler, count(*) AS n FROM spawns
         WHERE {here} AND backend_type = :kind AND state = 'spawning' GROUP BY scaler
+    ), waiting AS (
+        (SELECT scaler FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'
+         ORDER BY scaler, reserved_at, agent_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT scaler FROM spawns
+                WHERE {here} AND backend_type = :kind AND state = 'reserved'
+                  AND scaler > waiting.scaler ORDER BY scaler, reserved_at, agent_id LIMIT 1)
+        FROM waiting WHERE waiting.scaler IS NOT NULL
     ), ready AS (
-        SELECT agent_id, scaler, spawn_slots, reserved_at,
-               row_number() OVER (PARTITION BY scaler ORDER BY reserved_at, agent_id) AS place
-        FROM spawns WHERE {here} AND backend_type = :kind AND state = 'reserved'
+        SELECT one.*, row_number() OVER (PARTITION BY one.scaler ORDER BY reserved_at, agent_id)
+            AS place
+        FROM waiting CROSS JOIN LATERAL (
+            SELECT agent_id, scaler, spawn_slots, reserved_at FROM spawns
+            WHERE {here} AND backend_type = :kind AND state = 'reserved'
+              AND scaler = waiting.scaler
+            ORDER BY reserved_at, agent_id LIMIT :most + 1) AS one
     ), chosen AS (
         (SELECT agent_id, 1 AS turn, reserved_at, lease_holder IS NOT NULL AS lapsed FROM spawns
          WHERE {here} AND backend_type = :kind AND state = 'spawning'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import sleep
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -16,8 +15,8 @@ log = structlog.get_logger(__name__)
 
 Order = TypeVar("Order")
 
-GATHER_SECONDS: Final = 0.005
-"""How long a free slot waits for others, once the rows had more to do than slots were free."""
+GATHER_SECONDS: Final = 0.01
+"""How long free slots wait until they are half of all, once the rows had more to do than that."""
 LONGEST_TAKE_SECONDS = 15.0
 """A little more than the database lets a transaction take."""
 
@@ -28,7 +27,8 @@ class Pump(Generic[Order]):
     `prime` takes what free slots allow and hands each order to a thread of its own; it
     returns without waiting for them. When an order ends and the last take left work
     behind, the pump primes itself, after a moment in which more orders may end: a take of
-    many costs what one of a single order does. Calls in between collapse into one more round.
+    many costs what one of a single order does. It does not wait for all of them, so what ends
+    and what begins overlap. Calls in between collapse into one more round.
 
     Args:
         take: takes up to that many orders from the rows; and whether it left some behind
@@ -48,12 +48,12 @@ class Pump(Generic[Order]):
         self._act = act
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix=name)
         self._state = threading.Condition()
-        self._free = slots
+        self._slots = self._free = slots
         self._running: dict[int, Order] = {}
         self._taking = False
         self._again = False
         self._hungry = False
-        self._gathering = False
+        self._gathering = 0
         self._ended_meanwhile = False
         self._closed = False
 
@@ -81,6 +81,8 @@ class Pump(Generic[Order]):
                 again = self._again or (left_some and self._ended_meanwhile)
                 self._taken(left_some=left_some)
                 self._hand_out(orders)
+                if again and not self._again:
+                    self._gather()
             started += len(orders)
             if not again:
                 return started
@@ -92,6 +94,7 @@ class Pump(Generic[Order]):
         """
         with self._state:
             self._closed = True
+            self._state.notify_all()
             self._state.wait_for(lambda: not self._taking, LONGEST_TAKE_SECONDS)
         self._pool.shutdown(wait=wait)
 
@@ -112,6 +115,14 @@ class Pump(Generic[Order]):
             self._running[id(order)] = order
             self._free -= 1
 
+    def _gather(self) -> None:
+        """Let more orders end; whoever else primes meanwhile ends the wait by what it takes."""
+        self._gathering += 1
+        self._state.wait_for(
+            lambda: self._closed or self._taking or self._free * 2 >= self._slots, GATHER_SECONDS
+        )
+        self._gathering -= 1
+
     def _taken(self, *, left_some: bool) -> None:
         self._taking = False
         self._hungry = left_some
@@ -127,7 +138,10 @@ class Pump(Generic[Order]):
                 self._running.pop(id(order), None)
                 self._ended_meanwhile = True
                 gather = self._hungry and not (self._gathering or self._closed)
-                self._gathering = self._gathering or gather
+                if gather:
+                    self._gather()
+                elif self._gathering:
+                    self._state.notify_all()
         if gather:
             self._prime_again()
 
@@ -140,9 +154,6 @@ class Pump(Generic[Order]):
             log.exception("step failed unexpectedly; its lease will end", pump=self._name)
 
     def _prime_again(self) -> None:
-        sleep(GATHER_SECONDS)
-        with self._state:
-            self._gathering = False
         try:
             self.prime()
         except KiciError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.waiting import eventually
-from workers.host.pump import GATHER_SECONDS, Pump
+from workers.host.pump import Pump
 
 PATIENCE_SECONDS = 10.0
 
@@ -31,6 +31,8 @@ class Yard:
     looked: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
     finish: threading.Event = field(default_factory=threading.Event)
+    apart: dict[str, threading.Event] = field(default_factory=dict)
+    """What those wait for that do not end with all others."""
     pauses_after_reading: bool = False
     breaks: bool = False
 
@@ -48,7 +50,7 @@ class Yard:
         return orders, left
 
     def act(self, order: str) -> None:
-        assert self.finish.wait(PATIENCE_SECONDS)
+        assert self.apart.get(order, self.finish).wait(PATIENCE_SECONDS)
         self.at_work -= 1
         self.done.append(order)
 
@@ -103,23 +105,41 @@ def test_what_is_taken_while_the_pump_closes_is_still_done(pump: Pump[str], yard
     assert pump.prime() == 0
 
 
-def test_slots_that_are_freed_in_one_moment_are_filled_by_one_take(
-    pump: Pump[str], yard: Yard, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free slots wait for others for longer than any test takes."""
+    monkeypatch.setattr("workers.host.pump.GATHER_SECONDS", 10 * PATIENCE_SECONDS)
+
+
+@pytest.mark.usefixtures("patient")
+def test_free_slots_wait_until_they_are_half_of_all_and_are_filled_by_one_take(
+    pump: Pump[str], yard: Yard
 ) -> None:
-    moment: list[float] = []
-
-    def pass_by(seconds: float) -> None:
-        moment.append(seconds)
-        eventually(lambda: not pump.running, why="all that ran have ended")
-
-    monkeypatch.setattr("workers.host.pump.sleep", pass_by)
     yard.allowed = 4
-    yard.waiting.extend("abcdefgh")
+    yard.waiting.extend("abcdef")
+    yard.apart = {each: threading.Event() for each in "abcd"}
     assert pump.prime() == 4
+    yard.apart["a"].set()
+    eventually(lambda: len(pump.running) == 3, why="one has ended")
+    assert yard.takes == 1
+    yard.apart["b"].set()
+    eventually(lambda: yard.takes == 2, why="two slots are filled")
+    assert sorted(pump.running) == ["c", "d", "e", "f"]
+    for each in yard.apart.values():
+        each.set()
     yard.finish.set()
-    eventually(lambda: sorted(yard.done) == list("abcdefgh"), why="all were done")
-    assert yard.takes == 2
-    assert moment == [GATHER_SECONDS]
+
+
+def test_a_free_slot_does_not_wait_for_others_for_long(pump: Pump[str], yard: Yard) -> None:
+    yard.allowed = 4
+    yard.waiting.extend("abcde")
+    yard.apart = {each: threading.Event() for each in "abcd"}
+    assert pump.prime() == 4
+    yard.apart["a"].set()
+    eventually(lambda: "e" in pump.running, why="its slot is filled")
+    for each in yard.apart.values():
+        each.set()
+    yard.finish.set()
 
 
 def test_only_what_is_done_right_now_counts_as_running(pump: Pump[str], yard: Yard) -> None:
