@@ -36,8 +36,7 @@ class EventStream:
     def take(self, batch: Sequence[EventRow]) -> bool:
         """Append a batch and send the task; False when Redis did not take all of it."""
         try:
-            for event in batch:
-                self._append(event)
+            self._append(batch)
             if self.task is not None:
                 payload = [_plain(event) for event in batch]
                 self.app.send_task(self.task, kwargs={"events": payload}, queue=self.queue)
@@ -46,14 +45,16 @@ class EventStream:
             return False
         return True
 
-    def _append(self, event: EventRow) -> None:
-        fields = {key: str(value) for key, value in _plain(event).items() if value is not None}
-        try:
-            self.client.xadd(STREAM, fields, id=f"{event.id}-0", maxlen=MOST_KEPT)  # type: ignore[arg-type]  # str is a field value
-        except redis.ResponseError as error:
-            # The stream has this id or a later one: it was appended before.
-            if "equal or smaller" not in str(error):
-                raise
+    def _append(self, batch: Sequence[EventRow]) -> None:
+        """All of them in one round trip, or none: a later one would keep those before it out."""
+        with self.client.pipeline(transaction=True) as pipeline:
+            for event in batch:
+                fields = {key: str(it) for key, it in _plain(event).items() if it is not None}
+                pipeline.xadd(STREAM, fields, id=f"{event.id}-0", maxlen=MOST_KEPT)  # type: ignore[arg-type]  # str is a field value
+            for answer in pipeline.execute(raise_on_error=False):
+                # The stream has this id or a later one: it was appended before.
+                if isinstance(answer, Exception) and "equal or smaller" not in str(answer):
+                    raise answer
 
 
 def _plain(event: EventRow) -> dict[str, object]:

@@ -83,3 +83,51 @@ def test_a_dispatchers_task_gets_each_batch(
         assert _publish(runtime, rows, EventStream(client, app, "ci.on_events", "ci")) == 2
     queues = [key for key in client.keys("*ci") if client.type(key) == b"list"]
     assert sum(int(str(client.llen(key))) for key in queues) == 1
+
+
+def test_a_batch_of_which_some_were_appended_adds_the_others(
+    runtime: Runtime, rows: Rows, client: redis.Redis, redis_url: str
+) -> None:
+    with sender(redis_url, "test") as app:
+        stream = EventStream(client, app)
+        _record(rows, "one", "two")
+        assert _publish(runtime, rows, stream) == 2
+        _record(rows, "three")
+        rows.execute("UPDATE duties SET reached = 0")
+        assert _publish(runtime, rows, stream) == 3
+    assert _told(client) == ["one", "two", "three"]
+
+
+def test_a_server_that_takes_no_more_takes_none_of_a_batch(
+    runtime: Runtime, rows: Rows, client: redis.Redis, redis_url: str
+) -> None:
+    """Had it taken a later one alone, those before it could never be appended."""
+    with sender(redis_url, "test") as app:
+        stream = EventStream(client, app)
+        _record(rows, "one", "two")
+        client.config_set("maxmemory", 1)
+        try:
+            assert _publish(runtime, rows, stream) == 0
+        finally:
+            client.config_set("maxmemory", 0)
+        assert _told(client) == []
+        assert _publish(runtime, rows, stream) == 2
+    assert _told(client) == ["one", "two"]
+
+
+def test_more_than_one_batch_is_handed_over_in_one_tick_up_to_a_bound(
+    runtime: Runtime,
+    rows: Rows,
+    client: redis.Redis,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publish, "BATCH", 2)
+    monkeypatch.setattr(publish, "MOST_IN_ONE_TICK", 6)
+    told = [str(number) for number in range(7)]
+    with sender(redis_url, "test") as app:
+        stream = EventStream(client, app)
+        _record(rows, *told)
+        assert _publish(runtime, rows, stream) == 6
+        assert _publish(runtime, rows, stream) == 1
+    assert _told(client) == told
