@@ -8,7 +8,6 @@ from kici_scaler.broker.hints import LEFT
 from kici_scaler.checkpoints import reached
 from kici_scaler.metrics import count, declared
 from kici_scaler.service import admit
-from kici_scaler.service.ports import Patience
 from kici_scaler.store.section import Contended
 from tasks.app import app
 from tasks.process import clear_mark, runtime
@@ -22,11 +21,11 @@ def admit_waiting(*, trigger: str = "sweep") -> dict[str, object]:
     reached("admit.received")
     clear_mark(task_names.ADMIT_WAITING, ADMIT)
     try:
-        done = admit.run_pass(
-            runtime(), Patience.COLLECTING if trigger == LEFT else Patience.AT_ONCE
-        )
+        done = admit.run_left(runtime()) if trigger == LEFT else admit.run_pass(runtime())
     except Contended:
         return {"outcome": "contended"}
+    if done is None:
+        return {"outcome": "later"}
     if trigger in TRIGGERS:
         count(declared.REDISPATCH, trigger, n=done.admitted)
     return {"admitted": done.admitted, "refused": done.refused}

@@ -29,8 +29,9 @@ from config.celery_settings import (
 )
 from config.redis_transport import keep_clients
 from kici_scaler.broker import task_names, wakeups
+from kici_scaler.broker.mutex import LEFT_KEY, LEFT_SECONDS
 from kici_scaler.broker.wakeups import Wakeup
-from kici_scaler.service.ports import Place, Step
+from kici_scaler.service.ports import Place, Step, Turn
 from kici_scaler.store.warm import Bound
 
 log = structlog.get_logger(__name__)
@@ -40,8 +41,10 @@ DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
 LEFT = "left"
 """Trigger and mark of the pass that sees what was stored while somebody decided."""
-LEFT_MILLIS = 30
-"""Longer than a small pass and the rest after it: who comes next has seen what is left by then."""
+LEFT_MILLIS = 50
+"""Longer than some small passes and their rests: who comes next has seen what is left by then."""
+AFTER_REST_MILLIS = 10
+"""How much longer than a rest, where it is a long one."""
 MUTE_SECONDS = 2.0
 """After a failed send, how long hints are left to the sweep."""
 BATCH_OF_IDS = 100
@@ -133,18 +136,15 @@ class CeleryHints:
         trigger = {"trigger": "hook" if soon else "sweep"}
         self._pass(task_names.ADMIT_WAITING, ADMIT, soon, trigger)
 
-    def admit_left(self) -> bool:
+    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
         """One admission pass for all that is left until it begins; whether one is on its way.
 
         It waits a moment, in which another pass has usually seen them. One that waits for freed
         capacity may come much later, so this one has a mark of its own.
         """
+        pause = max(LEFT_MILLIS / 1000, turn.rests_for + AFTER_REST_MILLIS / 1000)
         return self._send_once(
-            task_names.ADMIT_WAITING,
-            ADMIT,
-            {"trigger": LEFT},
-            countdown=LEFT_MILLIS / 1000,
-            mark=f":{LEFT}",
+            task_names.ADMIT_WAITING, ADMIT, {"trigger": LEFT}, countdown=pause, left=left
         )
 
     def fill(self, *, soon: bool = False) -> None:
@@ -189,19 +189,29 @@ class CeleryHints:
         queue: str,
         kwargs: dict[str, object],
         countdown: float | None = None,
-        mark: str = "",
+        left: int | None = None,
     ) -> bool:
         """Whether it was sent, or another waits."""
         if self._is_muted():
             return False
         try:
-            if not self.marks.set(f"{mark_of(task, queue)}{mark}", "1", nx=True, px=MARK_MILLIS):
+            if not self._mark(mark_of(task, queue), left):
                 return True
         except redis.RedisError as error:
             self._mute(task, error)
             return False
         self._send(task, queue, kwargs, countdown)
         return not self._is_muted()
+
+    def _mark(self, mark: str, left: int | None) -> bool:
+        """Whether nobody else's hint waits; and count what was left to others."""
+        if left is None:
+            return bool(self.marks.set(mark, "1", nx=True, px=MARK_MILLIS))
+        with self.marks.pipeline(transaction=False) as pipeline:
+            pipeline.incrby(LEFT_KEY, left)
+            pipeline.expire(LEFT_KEY, LEFT_SECONDS)
+            pipeline.set(f"{mark}:{LEFT}", "1", nx=True, px=MARK_MILLIS)
+            return bool(pipeline.execute()[-1])
 
     def _send(
         self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None

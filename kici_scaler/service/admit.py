@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -20,14 +19,9 @@ from kici_scaler.domain.admission import (
     Bind,
     Deciding,
     Refuse,
-    Restraint,
     Situation,
-    backoff_restraint,
 )
-from kici_scaler.domain.labels import MachineFacts
-from kici_scaler.domain.machines import MachineView
 from kici_scaler.domain.request import WaitCode, Waiting
-from kici_scaler.domain.scalers import BackendType, Cap, Cluster
 from kici_scaler.domain.static_agents import Offer
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import (
@@ -35,16 +29,15 @@ from kici_scaler.service import (
     queues,
     refusing,
     revisions,
+    situations,
     warm_pools,
     warm_serving,
 )
 from kici_scaler.service.ports import Patience, Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import machines as machine_rows
-from kici_scaler.store import section, spawns, static_jobs, surroundings
+from kici_scaler.store import section, static_jobs, surroundings
 from kici_scaler.store.engine import Contended, transaction
-from kici_scaler.store.scaler_states import ScalerStanding, ScalerStateRow
 from kici_scaler.store.surroundings import Surroundings
 from kici_scaler.store.warm import Bound
 
@@ -100,31 +93,52 @@ class Moment:
 
 
 @counting.lock_failures()
-def run_pass(runtime: Runtime, patience: Patience = Patience.AT_ONCE) -> Pass:
+def run_pass(runtime: Runtime) -> Pass:
     """Decide what waits.
 
     Raises:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    done = _in_time(runtime, patience)
-    reached("admit.committed")
+    with runtime.mutex.held():
+        done = _in_time(runtime)
     announce(runtime, done)
     return done
 
 
-def _in_time(runtime: Runtime, patience: Patience) -> Pass:
+@counting.lock_failures()
+def run_left(runtime: Runtime) -> Pass | None:
+    """The same, if others have not seen all that was left to them; None while the section rests.
+
+    Raises:
+        Contended, DatabaseUnreachable: as `run_pass`.
+    """
+    with runtime.mutex.held(Patience.COLLECTING) as turn:
+        if turn.is_done:
+            return Pass()
+        done = None if turn.rests_for else _in_time(runtime)
+    if done is None:
+        runtime.hints.admit_left(turn)
+    else:
+        announce(runtime, done)
+    return done
+
+
+def _in_time(runtime: Runtime) -> Pass:
     """A pass whose own statements take too long is made again, over less."""
     for share in SHARES:
         entered = False
         try:
-            with runtime.mutex.held(patience), transaction(runtime.engine) as connection:
+            with transaction(runtime.engine) as connection:
                 section.enter(connection, bound_seconds=PASS_SECONDS)
                 entered = True
-                return decide_and_reserve(connection, runtime.owner, share=share)
+                done = decide_and_reserve(connection, runtime.owner, share=share)
         except Contended:
             if not entered or share == SHARES[-1]:
                 raise
+        else:
+            reached("admit.committed")
+            return done
     raise Contended
 
 
@@ -160,7 +174,7 @@ def moment_of(
     waiting: Sequence[Waiting],
 ) -> Moment:
     """Count everything; ready agents only where somebody waits for one."""
-    situation = situation_of(connection, revision, seen)
+    situation = situations.of(connection, revision, seen)
     if waiting:
         ready = warm_pools.ready(connection, revision, situation, waiting)
         situation = replace(situation, ready=ready, static=seen.static)
@@ -212,80 +226,3 @@ def _reserve(moment: Moment, admits: Sequence[Admit]) -> dict[str, str]:
     )
     warm_serving.count_misses(connection, moment.revision.cluster, admits)
     return {row.job_id: row.agent_id for row in reserved if row.job_id is not None}
-
-
-def situation_of(
-    connection: Connection, revision: revisions.Revision, seen: Surroundings
-) -> Situation:
-    """Everything that decides at this moment, besides the requests and ready agents."""
-    live, states = seen.live, seen.states
-    views = [_machine_view(row) for row in seen.machines]
-    return Situation(
-        table=revisions.table_of(connection, revision, _facts_by_scaler(revision.cluster, views)),
-        held=spawns.UsageWhenAsked(connection),
-        machines=views,
-        restraints=_restraints(states, live.windows),
-        probes={
-            name: max(0, 1 - row.in_flight)
-            for name, row in states.items()
-            if row.failure_streak > 0 and row.backoff_seconds == 0
-        },
-        now=live.now,
-        ageing=timedelta(seconds=live.windows.ageing_seconds),
-        draining=live.draining,
-        held_back=live.held_back,
-    )
-
-
-def machines_seen(connection: Connection, windows: Windows) -> list[MachineView]:
-    """Every machine as decisions see it."""
-    rows = machine_rows.all_machines(connection, fresh_seconds=windows.machine_stale_seconds)
-    return [_machine_view(row) for row in rows]
-
-
-def _machine_view(row: machine_rows.MachineRow) -> MachineView:
-    obstacle = None
-    if row.state != "up":
-        obstacle = f"is {row.state}: {row.note}" if row.note else f"is {row.state}"
-    elif not row.is_fresh:
-        obstacle = "has not been heard of lately"
-    return MachineView(
-        id=row.machine_id,
-        backend_type=BackendType(row.backend_type),
-        facts=MachineFacts(row.os, row.arch) if row.os and row.arch else None,
-        serves=None if row.serves is None else frozenset(row.serves),
-        obstacle=obstacle,
-        pool_obstacle="has its pool filled by another installation" if row.held_back else None,
-        degraded=row.degraded,
-        is_remote=row.is_remote,
-        capacity=Cap(row.cpu_millis or None, row.memory_bytes or None),
-    )
-
-
-def _facts_by_scaler(
-    cluster: Cluster, views: Sequence[MachineView]
-) -> dict[str, tuple[MachineFacts, ...]]:
-    """The kinds of machines each local scaler has, whatever their state."""
-    found: dict[str, tuple[MachineFacts, ...]] = {}
-    for scaler in cluster.scalers:
-        seen = (view.facts_for(scaler) for view in views if view.is_for(scaler))
-        kinds = {facts for facts in seen if facts is not None}
-        if kinds:
-            found[scaler.name] = tuple(
-                sorted(kinds, key=lambda each: (each.os, each.arch, sorted(each.labels)))
-            )
-    return found
-
-
-def _restraints(states: Mapping[str, ScalerStateRow], windows: Windows) -> dict[str, Restraint]:
-    restraints: dict[str, Restraint] = {}
-    for name, row in states.items():
-        if row.standing in (ScalerStanding.PAUSED, ScalerStanding.RETIRING):
-            reason = f"scaler `{name}` is {row.standing}"
-            reason = f"{reason}: {row.reason}" if row.reason else reason
-            restraints[name] = Restraint(WaitCode.PAUSED, reason, unroutable=True)
-        elif row.backoff_seconds > 0:
-            restraints[name] = backoff_restraint(
-                name, row.backoff_seconds, row.failure_streak, int(windows.failure_limit)
-            )
-    return restraints

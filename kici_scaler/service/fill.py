@@ -21,7 +21,7 @@ from kici_scaler.domain.warm import Muster, Pool
 from kici_scaler.domain.warm_plan import WHY, Cause, End, Fill, Plan, plan, trim
 from kici_scaler.domain.warm_yield import Yielded, ledger_once_ended, yields
 from kici_scaler.domain.windows import Windows
-from kici_scaler.service import admit, ending, queues, revisions, warm_pools
+from kici_scaler.service import admit, ending, queues, revisions, situations, warm_pools
 from kici_scaler.service.admit import Moment, Pass
 from kici_scaler.service.ports import Place, Step
 from kici_scaler.service.reservations import Reservations, reserve
@@ -92,7 +92,7 @@ def trim_for_reload(
     if not rows:
         return []
     seen = surroundings.look(connection)
-    situation = replace(admit.situation_of(connection, after, seen), draining=False)
+    situation = replace(situations.of(connection, after, seen), draining=False)
     found = warm_pools.assembled(
         connection, after, situation, warm_pools.pools(after, situation, seen.states)
     )

@@ -16,7 +16,7 @@ from kici_scaler.domain.machines import MachineView, machines_for
 from kici_scaler.domain.reload import Bucket, ReloadPlan
 from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.service import admit, ending, fill, queues
+from kici_scaler.service import admit, ending, fill, queues, situations
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.revisions import Revision
 from kici_scaler.store import retiring, settings, surroundings
@@ -42,7 +42,7 @@ def carry_out(
 ) -> HandedOver:
     """Inside the section, with `after` active already: bring what lives in line with it."""
     seen = surroundings.look(connection)
-    situation = admit.situation_of(connection, after, seen)
+    situation = situations.of(connection, after, seen)
     removed = plan.named(Bucket.REMOVED)
     # Whoever would be refused now keeps the place it was given before.
     closed = situation.draining or situation.held_back

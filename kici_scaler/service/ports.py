@@ -30,6 +30,31 @@ class Place:
     machine_id: str | None
 
 
+class Patience(Enum):
+    """How long to try for the mutex. It rests after each holder, so that requests gather."""
+
+    NONE = "once, and not while it rests"
+    COLLECTING = "for a moment, but not while it rests, and only if requests were left to others"
+    AT_ONCE = "for a moment, and whether it rests or not"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of trying for the mutex.
+
+    Attributes:
+        is_mine: whether it was got; None when that is not known.
+        left: how many requests were left to who got it.
+        rests_for: seconds until it has rested, where it is that which was in the way.
+        is_done: there was nothing to get it for, since others had seen all that was left.
+    """
+
+    is_mine: bool | None
+    left: int = 0
+    rests_for: float = 0.0
+    is_done: bool = False
+
+
 class Hints(Protocol):
     """Says that rows are ready; never raises, never blocks for long."""
 
@@ -42,8 +67,11 @@ class Hints(Protocol):
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
-    def admit_left(self) -> bool:
-        """Requests were stored while others decided; whether somebody will see them shortly."""
+    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
+        """So many requests were stored while others decided; whether somebody will see them.
+
+        Called when they are committed: whoever gets the mutex after that sees them.
+        """
 
     def fill(self, *, soon: bool = False) -> None:
         """Warm pools may be filled; `soon` collects several wishes into one pass."""
@@ -55,19 +83,11 @@ class Hints(Protocol):
         """Gateways have a job to offer to an agent."""
 
 
-class Patience(Enum):
-    """How long to try for the mutex. It rests after each holder, so that requests gather."""
-
-    NONE = "once, and not while it rests"
-    COLLECTING = "for a moment, until it has rested"
-    AT_ONCE = "for a moment, and whether it rests or not"
-
-
 class Mutex(Protocol):
     """Keeps contention off the database; whether it was got decides nothing."""
 
-    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[bool | None]:
-        """Try, then go on either way. Yields whether it was got; None when that is not known."""
+    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[Turn]:
+        """Try, then go on either way."""
 
 
 class NoHints:
@@ -82,7 +102,7 @@ class NoHints:
     def admit(self, *, soon: bool = False) -> None:
         return None
 
-    def admit_left(self) -> bool:
+    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
         return False
 
     def fill(self, *, soon: bool = False) -> None:

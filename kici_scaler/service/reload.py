@@ -25,7 +25,7 @@ from kici_scaler.domain.scalers import Cluster
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.errors import Conflict, InvalidInput
 from kici_scaler.scalers_file import LoadedFile, load, load_document
-from kici_scaler.service import admit, counting, ending, handover, revisions
+from kici_scaler.service import admit, counting, ending, handover, revisions, situations
 from kici_scaler.service.handover import HandedOver
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
@@ -144,7 +144,7 @@ def plan(engine: Engine, candidate: Candidate) -> Reloaded:
         current = revisions.active(connection)
         planned = _plan(connection, current, candidate)
         drained = retiring.live_counts(connection, planned.named(Bucket.REMOVED))
-        machines = admit.machines_seen(connection, settings.windows(connection))
+        machines = situations.machines_seen(connection, settings.windows(connection))
     return Reloaded(
         current.id,
         planned,

@@ -74,8 +74,8 @@ def _store(
 ) -> dict[str, Answer]:
     """Insert, and decide at once, or after others, or leave it to their next pass."""
     may_leave = may_leave and all(row.may_wait for row in rows.values())
-    with runtime.mutex.held(Patience.NONE if may_leave else Patience.AT_ONCE) as mine:
-        leaves_it = mine is False and may_leave
+    with runtime.mutex.held(Patience.NONE if may_leave else Patience.AT_ONCE) as turn:
+        leaves_it = turn.is_mine is False and may_leave
         try:
             stored = _insert(runtime, rows) if leaves_it else _insert_and_try(runtime, rows)
         except CommitUnknown:
@@ -86,7 +86,7 @@ def _store(
         admit.announce(runtime, stored.done)
         return _read_back(runtime, rows, answers.of_pass(stored.done, stored.new))
     reached("intake.stored")
-    if leaves_it and runtime.hints.admit_left():
+    if leaves_it and runtime.hints.admit_left(turn, left=len(stored.new)):
         return _read_back(runtime, rows, {job_id: answers.left(job_id) for job_id in stored.new})
     _decide_after_waiting(runtime, list(rows))
     return _read_back(runtime, rows, {})

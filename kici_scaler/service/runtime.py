@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 
-from kici_scaler.service.ports import Hints, Mutex, NoHints, Patience
+from kici_scaler.service.ports import Hints, Mutex, NoHints, Patience, Turn
 
 
 class NoMutex:
     """No Redis in the way: every admission meets the database lock directly."""
 
-    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[bool | None]:
-        return nullcontext(None)
+    def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[Turn]:
+        return nullcontext(Turn(None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kici_scaler.checkpoints import reached
 from kici_scaler.domain.admission import Bind, decide
 from kici_scaler.domain.request import Waiting
 from kici_scaler.domain.routing import NoRoute, RoutingTable, Wanted
-from kici_scaler.service import admit, revisions, warm_pools
+from kici_scaler.service import admit, revisions, situations, warm_pools
 from kici_scaler.service.admit import Pass
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import ready_jobs
@@ -123,7 +123,7 @@ def _choose(
     for _ in range(LOOKS):
         seen, rows = ready_jobs.look(connection, place, most=len(waiting))
         revision = revisions.active_of(connection, seen)
-        situation = admit.situation_of(connection, revision, seen)
+        situation = situations.of(connection, revision, seen)
         asked_for, place = place, _place_of(situation.table, wanted)
         if place == NOWHERE or not warm_pools.keeps_any(revision.cluster):
             return None

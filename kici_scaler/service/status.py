@@ -20,7 +20,7 @@ from kici_scaler.domain.resources import Need
 from kici_scaler.domain.routing import Wanted
 from kici_scaler.domain.scalers import Cluster, Scaler
 from kici_scaler.domain.spawn import ENDING, SpawnState
-from kici_scaler.service import admit, revisions, watch
+from kici_scaler.service import revisions, situations, watch
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.service.watch import Watch
 from kici_scaler.store import census, surroundings
@@ -129,7 +129,7 @@ def read(runtime: Runtime) -> ClusterStatus:
         seen = surroundings.look(connection)
         windows = seen.live.windows
         revision = revisions.active_of(connection, seen)
-        situation = admit.situation_of(connection, revision, seen)
+        situation = situations.of(connection, revision, seen)
         counts = census.spawns(connection)
         return ClusterStatus(
             at=situation.now,
@@ -165,7 +165,7 @@ def can_serve(runtime: Runtime, wanted: Wanted) -> Explanation:
 def explained(connection: Connection, wanted: Wanted) -> Explanation:
     """The same within a snapshot."""
     seen = surroundings.look(connection)
-    situation = admit.situation_of(connection, revisions.active_of(connection, seen), seen)
+    situation = situations.of(connection, revisions.active_of(connection, seen), seen)
 
     def refuse(scaler: Scaler) -> str | None:
         restraint = situation.restraints.get(scaler.name)

@@ -14,7 +14,7 @@ from kici_scaler.domain.routing import Wanted
 from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.domain.warm import PoolKey, Roster
 from kici_scaler.errors import NotFound
-from kici_scaler.service import admit, revisions, warm_pools
+from kici_scaler.service import revisions, situations, warm_pools
 from kici_scaler.service.revisions import Revision
 from kici_scaler.service.runtime import Runtime
 from kici_scaler.store import spawns, surroundings, warm, warm_books
@@ -126,7 +126,7 @@ def _moment(
 ) -> tuple[Revision, Situation, Mapping[str, ScalerStateRow]]:
     seen = surroundings.look(connection)
     revision = revisions.active_of(connection, seen)
-    return revision, admit.situation_of(connection, revision, seen), seen.states
+    return revision, situations.of(connection, revision, seen), seen.states
 
 
 def _status(

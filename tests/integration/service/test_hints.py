@@ -19,7 +19,8 @@ from kici_scaler.broker.hints import (
     sender,
     short_lived_client,
 )
-from kici_scaler.service.ports import Place
+from kici_scaler.broker.mutex import LEFT_KEY
+from kici_scaler.service.ports import Place, Turn
 from tests.support.waiting import free_port
 
 HERE = Place("bare-metal", "m1")
@@ -94,25 +95,35 @@ def test_what_is_left_to_others_is_seen_in_a_moment_even_if_freed_capacity_waits
     _connect(hints)
     hints.admit(soon=True)
     before = datetime.now(UTC)
-    assert hints.admit_left()
-    assert hints.admit_left(), "one is on its way"
+    assert hints.admit_left(Turn(False), left=1)
+    assert hints.admit_left(Turn(False), left=2), "one is on its way"
+    assert hints.marks.get(LEFT_KEY) == b"3"
     left, _ = _passes(hints)
     due = datetime.fromisoformat(left["headers"]["eta"])
     assert before < due < before + timedelta(milliseconds=DEBOUNCE_MILLIS)
 
 
+def test_what_is_left_while_the_mutex_rests_is_seen_after_the_rest(hints: CeleryHints) -> None:
+    _connect(hints)
+    before = datetime.now(UTC)
+    hints.admit_left(Turn(False, rests_for=0.4), left=1)
+    (message,) = _passes(hints)
+    due = datetime.fromisoformat(message["headers"]["eta"])
+    assert due > before + timedelta(seconds=0.4)
+
+
 def test_what_is_left_once_a_pass_began_is_seen_by_another(hints: CeleryHints) -> None:
     _connect(hints)
-    hints.admit_left()
+    hints.admit_left(Turn(False), left=1)
     hints.clear(task_names.ADMIT_WAITING, ADMIT)
-    hints.admit_left()
+    hints.admit_left(Turn(False), left=1)
     assert len(_passes(hints)) == 2
 
 
 def test_who_cannot_send_says_so(hints: CeleryHints) -> None:
     away = CeleryHints(hints.app, short_lived_client(f"redis://127.0.0.1:{free_port()}/0"))
-    assert not away.admit_left()
-    assert not away.admit_left(), "it is left alone for a while"
+    assert not away.admit_left(Turn(False))
+    assert not away.admit_left(Turn(False)), "it is left alone for a while"
 
 
 def _connect(hints: CeleryHints) -> None:

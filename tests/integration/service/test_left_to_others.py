@@ -12,7 +12,7 @@ import pytest
 from kici_scaler.domain.request import RequestState, Result
 from kici_scaler.service import admit, request
 from kici_scaler.service.answers import Answer
-from kici_scaler.service.ports import NoHints, Patience
+from kici_scaler.service.ports import NoHints, Patience, Turn
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
 from tests.integration.service import work
@@ -26,23 +26,26 @@ class _Busy:
     """A mutex that somebody has, or of which nobody knows who has it."""
 
     got: bool | None
+    rests_for: float = 0.0
+    is_done: bool = False
     patience: list[Patience] = field(default_factory=list)
 
     @contextmanager
-    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[bool | None]:
+    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[Turn]:
         self.patience.append(patience)
-        yield self.got
+        yield Turn(self.got, rests_for=self.rests_for, is_done=self.is_done)
 
 
 class _Hints(NoHints):
-    """Counts who was told to see what was left."""
+    """Counts who was told to see what was left, and how many that were."""
 
     def __init__(self) -> None:
-        self.left = 0
+        self.told = self.left = 0
         self.reaches = True
 
-    def admit_left(self) -> bool:
-        self.left += 1
+    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
+        self.told += 1
+        self.left += left
         return self.reaches
 
 
@@ -120,3 +123,38 @@ def test_where_nobody_can_be_told_it_is_decided_after_the_others(
     hints.reaches = False
     busy = replace(runtime, mutex=_Busy(False), hints=hints)
     assert _ask(busy, "job").result is Result.SPAWNING
+
+
+def test_a_pass_over_what_was_left_decides_it(runtime: Runtime, hints: _Hints) -> None:
+    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    mutex = _Busy(True)
+    done = admit.run_left(replace(runtime, mutex=mutex, hints=hints))
+    assert done is not None
+    assert done.admitted == 1
+    assert mutex.patience == [Patience.COLLECTING]
+
+
+def test_a_pass_over_what_was_left_is_put_off_while_more_is_collected(
+    runtime: Runtime, hints: _Hints, rows: Rows
+) -> None:
+    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    resting = replace(runtime, mutex=_Busy(False, rests_for=0.05), hints=hints)
+    assert admit.run_left(resting) is None
+    assert (hints.told, hints.left) == (2, 1)
+    assert rows.count("spawns") == 0
+
+
+def test_a_pass_over_what_others_have_seen_reads_nothing(runtime: Runtime, hints: _Hints) -> None:
+    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    done = admit.run_left(replace(runtime, mutex=_Busy(False, is_done=True), hints=hints))
+    assert done == admit.Pass()
+    assert hints.told == 1
+
+
+def test_a_pass_over_what_was_left_goes_on_without_a_mutex_that_nobody_gives_back(
+    runtime: Runtime, hints: _Hints
+) -> None:
+    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    done = admit.run_left(replace(runtime, mutex=_Busy(False), hints=hints))
+    assert done is not None
+    assert done.admitted == 1

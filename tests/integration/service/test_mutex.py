@@ -13,7 +13,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kici_scaler.broker import mutex
-from kici_scaler.broker.mutex import KEY, REST_MILLIS, TTL_MILLIS, RedisMutex
+from kici_scaler.broker.mutex import (
+    KEY,
+    LEFT_KEY,
+    LONGEST_REST_MILLIS,
+    REST_MILLIS,
+    TTL_MILLIS,
+    RedisMutex,
+    rest_millis,
+)
 from kici_scaler.service.ports import Patience
 from tests.support.tcp_proxy import CutReply, TcpProxy
 from tests.support.waiting import free_port
@@ -44,63 +52,105 @@ def _rests(client: redis.Redis) -> bool:
 
 
 def test_it_is_held_for_as_long_as_the_block_and_has_a_lifetime(client: redis.Redis) -> None:
-    with RedisMutex(client).held() as got:
-        assert got
+    with RedisMutex(client).held() as turn:
+        assert turn.is_mine
         assert REST_MILLIS < client.pttl(KEY) <= TTL_MILLIS
     assert _rests(client)
 
 
 @pytest.mark.parametrize("patience", [Patience.NONE, Patience.COLLECTING])
-def test_it_rests_after_a_holder_for_those_who_collect(
+def test_who_collects_is_told_for_how_long_it_rests_after_a_holder(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, patience: Patience
 ) -> None:
     monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
-    monkeypatch.setattr(mutex, "LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 60_000)
     with RedisMutex(client).held():
-        pass
-    with RedisMutex(client).held(patience) as got:
-        assert got is False
+        client.set(LEFT_KEY, 1)
+    with RedisMutex(client).held(patience) as turn:
+        assert turn.is_mine is False
+        assert 50 < turn.rests_for <= 60
 
 
 def test_who_is_waited_for_does_not_heed_the_rest_and_is_alone_all_the_same(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
+    monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 60_000)
     monkeypatch.setattr(mutex, "LONGEST_WAIT_SECONDS", 0.0)
     with RedisMutex(client).held():
         pass
     with RedisMutex(client).held() as first, RedisMutex(client).held() as second:
-        assert (first, second) == (True, False)
+        assert (first.is_mine, second.is_mine) == (True, False)
 
 
-def test_who_collects_gets_it_after_the_rest(client: redis.Redis) -> None:
-    for _ in range(5):
-        with RedisMutex(client).held(Patience.COLLECTING) as got:
-            assert got
+def test_who_collects_gets_it_once_it_has_rested(client: redis.Redis) -> None:
+    client.set(LEFT_KEY, 1)
+    with RedisMutex(client).held(Patience.COLLECTING) as turn:
+        assert turn.is_mine
+
+
+def test_who_collects_does_not_need_it_when_others_have_seen_what_was_left(
+    client: redis.Redis,
+) -> None:
+    client.set(LEFT_KEY, 3)
+    with RedisMutex(client).held() as turn:
+        assert turn.left == 3
+        with RedisMutex(client).held(Patience.COLLECTING) as other:
+            assert other.is_done
+            assert other.is_mine is False
+        client.set(LEFT_KEY, 1)
+        with RedisMutex(client).held(Patience.COLLECTING) as other:
+            assert not other.is_done, "that one came after the holder began"
+
+
+def test_the_rest_is_the_longer_the_more_was_left_up_to_a_bound() -> None:
+    rests = [rest_millis(left) for left in range(50)]
+    assert rests == sorted(rests)
+    assert rests[0] == REST_MILLIS
+    assert rests[3] == REST_MILLIS + 9
+    assert rests[-1] == LONGEST_REST_MILLIS
+
+
+def test_it_rests_longer_after_a_holder_to_whom_much_was_left(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 60_000)
+    client.set(LEFT_KEY, 200)
+    with RedisMutex(client).held():
+        pass
+    assert int(str(client.pttl(KEY))) > 30_000
+
+
+def test_what_was_left_to_a_holder_who_failed_is_left_to_the_next(client: redis.Redis) -> None:
+    client.set(LEFT_KEY, 2)
+    with pytest.raises(ValueError, match="no"), RedisMutex(client).held() as turn:
+        raise ValueError("no" if turn.left == 2 else "not all")
+    with RedisMutex(client).held() as turn:
+        assert turn.left == 2
 
 
 def test_who_has_no_patience_tries_once(client: redis.Redis) -> None:
     client.set(KEY, "another", px=60_000)
-    with RedisMutex(client).held(Patience.NONE) as got:
-        assert got is False
+    with RedisMutex(client).held(Patience.NONE) as turn:
+        assert turn.is_mine is False
     client.delete(KEY)
-    with RedisMutex(client).held(Patience.NONE) as got:
-        assert got
+    with RedisMutex(client).held(Patience.NONE) as turn:
+        assert turn.is_mine
 
 
 def test_whoever_does_not_get_it_goes_on_after_a_moment(client: redis.Redis) -> None:
     client.set(KEY, "another", px=60_000)
     begun = time.monotonic()
-    with RedisMutex(client).held() as got:
-        assert not got
+    with RedisMutex(client).held() as turn:
+        assert turn.is_mine is False
     assert 0.2 <= time.monotonic() - begun < 2
     assert client.get(KEY) == b"another"
 
 
 def test_only_its_holder_releases_it(client: redis.Redis) -> None:
     """The first one's lifetime is over, and another has it by now."""
-    with RedisMutex(client).held() as got:
-        assert got
+    with RedisMutex(client).held() as turn:
+        assert turn.is_mine
         client.set(KEY, "another", px=60_000)
     assert client.get(KEY) == b"another"
     assert not _rests(client)
@@ -118,15 +168,15 @@ def test_at_most_one_of_many_holds_it(redis_url: str) -> None:
 
     def hold(_: int) -> bool:
         nonlocal holders
-        with _client(redis_url) as mine, RedisMutex(mine).held() as got:
-            if got:
+        with _client(redis_url) as mine, RedisMutex(mine).held() as turn:
+            if turn.is_mine:
                 with counting:
                     holders += 1
                     most.append(holders)
                 mine.ping()
                 with counting:
                     holders -= 1
-            return bool(got)
+            return bool(turn.is_mine)
 
     with ThreadPoolExecutor(12) as pool:
         assert any(pool.map(hold, range(60)))
@@ -137,8 +187,8 @@ def test_a_server_that_is_away_costs_the_first_caller_a_moment_and_the_next_noth
     away = RedisMutex(_client(f"redis://127.0.0.1:{free_port()}/0"))
 
     def hold() -> None:
-        with away.held() as got:
-            assert got is None
+        with away.held() as turn:
+            assert turn.is_mine is None
 
     assert _seconds(hold) < 2
     assert _seconds(hold) < 0.1
@@ -153,11 +203,11 @@ def test_a_server_that_is_back_is_used_again(
         far = RedisMutex(_client(redis_url.replace(f":{port}", f":{proxy.port}")))
         proxy.refuse()
         proxy.drop()
-        with far.held() as got:
-            assert not got
+        with far.held() as turn:
+            assert turn.is_mine is None
         proxy.listen()
-        with far.held() as got:
-            assert got
+        with far.held() as turn:
+            assert turn.is_mine
 
 
 def test_a_lost_answer_is_no_error_and_lapses_by_itself(
@@ -168,7 +218,7 @@ def test_a_lost_answer_is_no_error_and_lapses_by_itself(
     with TcpProxy(("127.0.0.1", port)) as proxy:
         far = RedisMutex(_client(redis_url.replace(f":{port}", f":{proxy.port}")))
         proxy.requests = CutReply(b"\r\nEVAL\r\n")
-        with far.held() as got:
-            assert not got
+        with far.held() as turn:
+            assert turn.is_mine is None
     left = client.pttl(KEY)
     assert 0 < left <= TTL_MILLIS

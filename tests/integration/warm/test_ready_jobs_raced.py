@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, text
 from kici_scaler.domain.request import Result
 from kici_scaler.service import admit, serve_ready
 from kici_scaler.service import request as requests
-from kici_scaler.service.ports import NoHints, Patience
+from kici_scaler.service.ports import NoHints, Patience, Turn
 from kici_scaler.service.request_body import ScaleRequestBody, parse_request
 from kici_scaler.store import ready_jobs, request_ends
 from kici_scaler.store.engine import Contended, DatabaseUnreachable, make_engine
@@ -50,8 +50,8 @@ class _Busy:
     """A mutex that somebody has."""
 
     @contextmanager
-    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[bool | None]:
-        yield False
+    def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[Turn]:
+        yield Turn(False)
 
 
 @pytest.mark.parametrize("may_leave", [False, True])
