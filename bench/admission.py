@@ -29,7 +29,7 @@ def figures() -> Iterator[Measured]:
 
 
 def _batches(place: Place) -> Iterator[Measured]:
-    wall, processor = passes(place, BATCH, repeats=20)
+    wall, processor = passes(place, BATCH, repeats=20, vacuums=True)
     yield Measured(
         "admission, a batch",
         f"{BATCH} waiting requests decided and reserved at once, {LIVE:,} live agents",
@@ -42,6 +42,7 @@ def _batches(place: Place) -> Iterator[Measured]:
 
 def _alone(place: Place) -> Iterator[Measured]:
     engine = place.engine
+    place.vacuum()
     with (
         floors.around(floors.EMPTY_TRANSACTION, lambda: floors.empty_transactions(engine)) as empty,
         floors.around(floors.WRITTEN_ROW, lambda: floors.written_rows(engine)) as written,
@@ -73,13 +74,22 @@ def _processor(name: str, samples: list[float]) -> Measured:
     )
 
 
-def passes(place: Place, size: int, *, repeats: int) -> tuple[list[float], list[float]]:
-    """Seconds, on the wall and of the processor, of passes over that many waiting requests."""
+def passes(
+    place: Place, size: int, *, repeats: int, vacuums: bool = False
+) -> tuple[list[float], list[float]]:
+    """Seconds, on the wall and of the processor, of passes over that many waiting requests.
+
+    Args:
+        vacuums: where the repetition before leaves so much dead that what lives is not all that
+            is read. Plans are made anew after it, so not where hardly anything is.
+    """
     numbers = itertools.count()
     runtime = Runtime(place.engine, "bench")
 
     def prepare() -> None:
         forget_undecided(place)
+        if vacuums:
+            place.vacuum()
         with transaction(place.engine) as connection:
             rows = requests(f"size-{size}-{next(numbers)}", size, scalers=SCALERS)
             request_rows.insert(connection, rows)

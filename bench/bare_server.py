@@ -1,4 +1,7 @@
-"""The floor of a gateway: a WebSocket server of the same library that only keeps connections."""
+"""The floor of a gateway: a WebSocket server of the same library that only keeps connections.
+
+Whatever it hears, it sends back.
+"""
 
 from __future__ import annotations
 
@@ -37,4 +40,5 @@ class BareServer:
 
 
 async def _keep(socket: ServerConnection) -> None:
-    await socket.wait_closed()
+    async for message in socket:
+        await socket.send(message)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench import floors
+from bench.life_parts import LifeParts, life_parts
 from bench.measure import Distribution, Unit, timed
 from bench.results import Course, Measured, Point, Reach
 from bench.system import Body, System, system
@@ -165,30 +166,47 @@ def _from_request_to_backend(whole: System) -> list[float]:
 
 def lives() -> Iterator[Measured]:
     """From a request to the confirmed end of its agent, which registered and did the job."""
-    with system(fleet=True) as whole:
-        yield from _one_by_one(whole)
-        yield from _together(whole)
+    with (
+        system(fleet=True) as whole,
+        life_parts(whole.place, whole.tasks, LIVES) as parts,
+    ):
+        yield from _one_by_one(whole, parts)
+        yield from _together(whole, parts)
 
 
-def _one_by_one(whole: System) -> Iterator[Measured]:
+def _one_by_one(whole: System, parts: LifeParts) -> Iterator[Measured]:
     def work(bodies: list[Body]) -> None:
         whole.send_single(bodies[0], wants_answer=True).get(timeout=60, interval=0.002)
         wait_until(lambda: whole.alive() == 0, "the agent is gone")
 
-    with floors.around(floors.ROUND_TRIP, lambda: floors.empty_round_trips(whole.tasks)) as floor:
+    with (
+        floors.around(floors.ROUND_TRIP, lambda: floors.empty_round_trips(whole.tasks)) as floor,
+        floors.around("the parts of a life", parts.alone) as own,
+    ):
         taken = timed(work, prepare=lambda: whole.bodies(next(_names), 1), repeats=40, warm_up=5)
     yield floor.measured("one empty task, until its result is back")
+    yield own.measured("three empty tasks, four written rows, a session at a bare WebSocket server")
+    for name, beside, reach in (
+        ("lives, one by one", floor.floor(times=3), Reach(1 / 0.8, of_floor=True)),
+        ("lives, one by one, beside their parts", own.floor(), None),
+    ):
+        yield Measured(
+            name,
+            "request, reservation, start, registration, job, result, teardown, before the next one",
+            Unit.SECONDS,
+            Distribution.of(taken),
+            floor=beside,
+            reach=reach,
+        )
+
+
+def _together(whole: System, parts: LifeParts) -> Iterator[Measured]:
     yield Measured(
-        "lives, one by one",
-        "request, reservation, start, registration, job, result, teardown, before the next one",
-        Unit.SECONDS,
-        Distribution.of(taken),
-        floor=floor.floor(times=3),
-        reach=Reach(1 / 0.8, of_floor=True),
+        "floor: the parts of lives, together",
+        f"four written rows and a session at a bare WebSocket server, {LIVES} at once; no tasks",
+        Unit.PER_SECOND,
+        Distribution.of([parts.rate(LIVES) for _ in range(3)]),
     )
-
-
-def _together(whole: System) -> Iterator[Measured]:
     rates, commits, writes = [], [], []
     for number in range(4):
         whole.clear()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from kici_scaler.domain.scalers import Resources, Role
 
@@ -102,8 +102,7 @@ def kind_of(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A waiting request as a decision sees it; `declared` is what the job itself asks for."""
 
     job_id: str
@@ -111,7 +110,7 @@ class Waiting:
     labels: frozenset[str]
     exclude: frozenset[str] = frozenset()
     role: Role | None = None
-    declared: Resources = field(default_factory=Resources)
+    declared: Resources = Resources()
     image: str | None = None
     org: str | None = None
     priority: int = 0

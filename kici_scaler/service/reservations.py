@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
@@ -21,15 +21,25 @@ from kici_scaler.store.spawns import Blueprint, NewSpawn
 AGENT_ID_PREFIX = "scaler-"
 """Ids that start with this were minted here, and only have agents while a spawn row lives."""
 MOST_DRAWS = 16
+DRAWN_AT_ONCE = 64
+_ID_BYTES = 6
 
 
 class AgentIdsExhausted(KiciError):
     """Every agent id that was drawn is taken, which chance cannot explain."""
 
 
-def mint_agent_id(backend_type: BackendType) -> str:
+def mint_agent_id(backend_type: BackendType, digits: str | None = None) -> str:
     """`scaler-<type>-<12 lower-case hex>`; unique by primary key, drawn again on conflict."""
-    return f"{AGENT_ID_PREFIX}{backend_type}-{secrets.token_hex(6)}"
+    return f"{AGENT_ID_PREFIX}{backend_type.value}-{digits or secrets.token_hex(_ID_BYTES)}"
+
+
+def _digits() -> Iterator[str]:
+    """Of one id at a time; the system is asked for those of many."""
+    width = 2 * _ID_BYTES
+    while True:
+        drawn = secrets.token_hex(_ID_BYTES * DRAWN_AT_ONCE)
+        yield from (drawn[at : at + width] for at in range(0, len(drawn), width))
 
 
 def is_minted(agent_id: str) -> bool:
@@ -48,6 +58,7 @@ class Reservations:
     spawn_timeouts: Mapping[str, float]
     """Seconds, of the organisations that have their own."""
     _blueprints: dict[tuple[str, int, str | None], Blueprint] = field(default_factory=dict)
+    _digits: Iterator[str] = field(default_factory=_digits)
 
     def row(
         self,
@@ -58,23 +69,25 @@ class Reservations:
         request: Waiting | None,
         digest: str | None = None,
     ) -> NewSpawn:
-        """A spawn for a request, or (None) one ahead of demand, with what it is made from."""
+        """A spawn for a request, or (None) one ahead of demand, with what it is made from.
+
+        Fields come in their order: names would take a third of the time.
+        """
         org = None if request is None else request.org
+        requests, limits = shape.requests, shape.limits
         return NewSpawn(
-            blueprint=self._blueprint(scaler, label_set, machine_id),
-            agent_id=mint_agent_id(scaler.type),
-            warm=request is None,
-            spawn_timeout_seconds=self.spawn_timeouts.get(
-                org or "", self.windows.spawn_timeout_seconds
-            ),
-            cpu_millis=shape.requests.cpu_millis,
-            memory_bytes=shape.requests.memory_bytes,
-            limit_cpu_millis=shape.limits.cpu_millis,
-            limit_memory_bytes=shape.limits.memory_bytes,
-            job_id=None if request is None else request.job_id,
-            run_id=None if request is None else request.run_id,
-            org=org,
-            label_set_digest=digest,
+            self._blueprint(scaler, label_set, machine_id),
+            mint_agent_id(scaler.type, next(self._digits)),
+            request is None,
+            self.spawn_timeouts.get(org or "", self.windows.spawn_timeout_seconds),
+            requests.cpu_millis,
+            requests.memory_bytes,
+            limits.cpu_millis,
+            limits.memory_bytes,
+            None if request is None else request.job_id,
+            None if request is None else request.run_id,
+            org,
+            digest,
         )
 
     def _blueprint(self, scaler: Scaler, label_set: LabelSet, machine_id: str | None) -> Blueprint:
@@ -116,7 +129,7 @@ def reserve(
         stored = spawns.insert(connection, left, hint_after=hint_after)
         done += [row for row in left if row.agent_id in stored]
         left = [
-            replace(row, agent_id=mint_agent_id(BackendType(row.blueprint.backend_type)))
+            row._replace(agent_id=mint_agent_id(BackendType(row.blueprint.backend_type)))
             for row in left
             if row.agent_id not in stored
         ]

@@ -33,18 +33,19 @@ def records(items: Iterable[DataclassInstance]) -> str:
     return as_rows(map(plain, items))
 
 
-def columns(items: Sequence[DataclassInstance], **instead: Sequence[object]) -> str:
+def columns(
+    names: Sequence[str], items: Iterable[tuple[object, ...]], **instead: Sequence[object]
+) -> str:
     """JSON text for a `jsonb_to_record(CAST(:columns AS jsonb))` source: an array a field.
 
     Names are written once instead of once a row, so it is made, sent and read in half the time.
 
     Args:
-        items: dataclasses of one kind, at least one.
+        names: of the fields of each item.
+        items: at least one.
         instead: other values for some of the fields, one an item.
     """
-    names, read = _fields_of(type(items[0]))
-    values = zip(*map(read, items), strict=True)
-    found: dict[str, Sequence[object]] = dict(zip(names, values, strict=True))
+    found: dict[str, Sequence[object]] = dict(zip(names, zip(*items, strict=True), strict=True))
     return json.dumps(found | instead, separators=(",", ":"), default=str)
 
 

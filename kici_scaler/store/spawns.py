@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, CursorResult
 
@@ -38,8 +38,7 @@ class Blueprint:
     owner: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewSpawn:
+class NewSpawn(NamedTuple):
     """Everything known about a spawn at the moment its capacity is reserved."""
 
     blueprint: Blueprint
@@ -142,7 +141,11 @@ def insert(
     stored = connection.execute(
         _INSERT,
         {
-            "spawns": columns(spawns, blueprint=[numbers[id(each.blueprint)] for each in spawns]),
+            "spawns": columns(
+                NewSpawn._fields,
+                spawns,
+                blueprint=[numbers[id(each.blueprint)] for each in spawns],
+            ),
             "blueprints": as_rows(
                 {**plain(each), "blueprint": numbers[key]} for key, each in blueprints.items()
             ),

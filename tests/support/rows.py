@@ -90,7 +90,7 @@ def new_spawn(job: str | None = None, *, revision: int, **more: Any) -> NewSpawn
         run_id=None if job is None else "run",
         org=None,
     )
-    return replace(spawn, **{k: v for k, v in more.items() if k not in common})
+    return spawn._replace(**{k: v for k, v in more.items() if k not in common})
 
 
 def announcement(machine: str = MACHINE, kind: str = KIND, **more: Any) -> Announcement:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from sqlalchemy.exc import IntegrityError
 
@@ -33,7 +31,7 @@ def test_a_reservation_says_all_that_a_later_actor_needs(rows: Rows) -> None:
     )
     assert rows.call(spawns.insert, [spawn], hint_after=5.0) == {spawn.agent_id}
     row = rows.get("spawns", spawn.agent_id)
-    said = plain(spawn) | plain(spawn.blueprint)
+    said = spawn._asdict() | plain(spawn.blueprint)
     for name in (
         "scaler", "backend_type", "revision_id", "label_set_index", "machine_id", "pool", "warm",
         "spawn_slots", "spawn_timeout_seconds", "cpu_millis", "memory_bytes", "limit_cpu_millis",
@@ -49,8 +47,7 @@ def test_a_reservation_says_all_that_a_later_actor_needs(rows: Rows) -> None:
 def test_each_spawn_of_a_batch_gets_what_is_its_own_in_the_order_given(rows: Rows) -> None:
     revision = rows.revision()
     batch = [
-        replace(
-            new_spawn(rows.request(), revision=revision),
+        new_spawn(rows.request(), revision=revision)._replace(
             run_id=run,
             org=org,
             cpu_millis=number,
@@ -64,7 +61,7 @@ def test_each_spawn_of_a_batch_gets_what_is_its_own_in_the_order_given(rows: Row
     assert len(rows.call(spawns.insert, batch, hint_after=5)) == len(batch)
     for spawn in batch:
         row = rows.get("spawns", spawn.agent_id)
-        said = {**plain(spawn), **plain(spawn.blueprint)}
+        said = {**spawn._asdict(), **plain(spawn.blueprint)}
         for name in ("job_id", "run_id", "org", "cpu_millis", "limit_memory_bytes", "scaler"):
             assert row[name] == said[name], name
         assert row["spawn_timeout_seconds"] == spawn.spawn_timeout_seconds

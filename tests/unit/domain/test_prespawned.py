@@ -143,5 +143,5 @@ def test_a_paused_scaler_gives_no_ready_agent_away() -> None:
 
 def test_a_job_of_another_shape_is_never_bound() -> None:
     moment = replace(situation(cluster(TWO)), ready=[_ready("l1")])
-    decision = decide_one(replace(waiting("linux"), declared=resources(cpus=3)), moment)
+    decision = decide_one(waiting("linux")._replace(declared=resources(cpus=3)), moment)
     assert isinstance(decision, Admit)

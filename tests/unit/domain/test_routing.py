@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -227,18 +226,18 @@ def test_a_repeated_question_gets_the_same_answer() -> None:
 def test_what_was_found_out_for_a_request_is_known_for_its_kind() -> None:
     table = RoutingTable.build(SMALL_FIRST)
     asked = Waiting("job", "run", frozenset({"linux"}), declared=Resources(Amount(1, 2), NOTHING))
-    alike = replace(asked, job_id="another", labels=frozenset(["linux"]), priority=7)
+    alike = asked._replace(job_id="another", labels=frozenset(["linux"]), priority=7)
     assert table.known(asked.kind) is None
     route = table.route(Wanted.by(asked))
     assert table.known(alike.kind) is route
     assert table.known(alike.kind, lambda _: "paused") is None
     for other in (
-        replace(asked, labels=frozenset({"gpu"})),
-        replace(asked, exclude=frozenset({"gpu"})),
-        replace(asked, role=Role.BUILDER),
-        replace(asked, image="own"),
-        replace(asked, declared=Resources(Amount(2, 1), NOTHING)),
-        replace(asked, declared=Resources(NOTHING, Amount(1, 2))),
+        asked._replace(labels=frozenset({"gpu"})),
+        asked._replace(exclude=frozenset({"gpu"})),
+        asked._replace(role=Role.BUILDER),
+        asked._replace(image="own"),
+        asked._replace(declared=Resources(Amount(2, 1), NOTHING)),
+        asked._replace(declared=Resources(NOTHING, Amount(1, 2))),
     ):
         assert table.known(other.kind) is None
         assert other.kind == Wanted.by(other).kind

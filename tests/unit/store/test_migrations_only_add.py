@@ -27,9 +27,11 @@ EXCEPTIONS = {
         "ALTER TABLE agents",
     ),
     "v0012_fleets": ("ALTER TABLE machines",),
+    "v0017_reserved_of_scaler": ("DROP INDEX spawns_reserved",),
 }
 """Statements, by how they begin, that add constraints to tables that were there: on columns that
-they add themselves, which code from before never fills."""
+they add themselves, which code from before never fills. Or that put an index in the place of one
+that begins like it, and so answers what that answered."""
 
 _NAME = r"([a-z_]+)"
 
