@@ -22,7 +22,7 @@ _names = (f"job-{number}" for number in itertools.count())
 
 
 def bursts() -> Iterator[Measured]:
-    """1,000 requests at once, until the last one was handed to a null backend."""
+    """1,000 requests at once, until the last one was handed to a backend that only notes it."""
     with system(fleet=False) as whole:
 
         def singles(bodies: list[Body]) -> None:
@@ -32,7 +32,7 @@ def bursts() -> Iterator[Measured]:
         yield from _burst(
             whole,
             "burst of single requests",
-            f"{BURST:,} tasks of one request each, until all are handed to a null backend",
+            f"{BURST:,} tasks of one request each, until all are handed to a backend",
             singles,
             empty_tasks=2 * BURST,
             reach=Reach(1.3, of_floor=True),
@@ -40,7 +40,7 @@ def bursts() -> Iterator[Measured]:
         yield from _burst(
             whole,
             "burst in one task",
-            f"one task of {BURST:,} requests, until all are handed to a null backend",
+            f"one task of {BURST:,} requests, until all are handed to a backend",
             whole.send_many,
             empty_tasks=BURST,
             reach=Reach(0.5, of_floor=True),
@@ -116,7 +116,7 @@ def workers() -> Iterator[Measured]:
             whole.clear()
         yield Measured(
             f"handed over, {count} backend worker{'' if count == 1 else 's'}",
-            f"{SHARED} requests in one task, until all are handed to a null backend",
+            f"{SHARED} requests in one task, until all are handed to a backend",
             Unit.PER_SECOND,
             Distribution.of(rates),
             point=Point("requests handed over a second", "in one task", "backend workers", count),

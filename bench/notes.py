@@ -24,13 +24,13 @@ class Notes:
         os.write(descriptor, f"{time.time()} {job_id}\n".encode())
 
     def started_at(self) -> dict[str, float]:
-        """When the start for each job was asked for, in epoch seconds."""
-        lines = (line.split() for line in self.path.read_text().splitlines())
-        return {job: float(at) for at, job in lines}
+        """When the start for each job was first asked for, in epoch seconds."""
+        lines = reversed(self.path.read_text().splitlines())
+        return {job: float(at) for at, job in map(str.split, lines)}
 
     def count(self) -> int:
-        """How many starts were asked for."""
-        return self.path.read_bytes().count(b"\n")
+        """For how many jobs a start was asked for."""
+        return len(self.started_at())
 
     def clear(self) -> None:
         """Forget all of them."""

@@ -17,6 +17,7 @@ from celery import Celery
 
 from config.celery_settings import CONTROL_KIND, WORKER_KIND_VARIABLE
 from config.settings import settings
+from kici_scaler.broker.backlog import IntakeBacklog
 from kici_scaler.broker.event_stream import EventStream
 from kici_scaler.broker.hints import CeleryHints, sender, short_lived_client
 from kici_scaler.broker.mutex import RedisMutex
@@ -53,14 +54,16 @@ def sending_app() -> Celery:
 def build_runtime(role: str, pool_size: int) -> Runtime:
     """A runtime on this process's settings; connections are made when first used."""
     its = settings()
+    broker_url = its.redis_url.get_secret_value()
     marks = short_lived_client(its.mutex_url)
+    broker = marks if its.mutex_url == broker_url else short_lived_client(broker_url)
     return Runtime(
         engine=make_engine(
             its.database_url.get_secret_value(), application=role, pool_size=pool_size
         ),
         owner=owner_name(role),
         hints=CeleryHints(sending_app(), marks),
-        mutex=RedisMutex(marks) if its.reservation_mutex else NoMutex(),
+        mutex=RedisMutex(marks, IntakeBacklog(broker)) if its.reservation_mutex else NoMutex(),
     )
 
 

@@ -40,7 +40,9 @@ MARK_MILLIS = 2_000
 DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
 LEFT = "left"
-"""Trigger and mark of the pass that sees what was stored while somebody decided."""
+"""Mark of the pass that sees what was stored while somebody decided."""
+COUNTED = "counted"
+"""Its trigger. Gateways of versions that do not count what they leave say `left`."""
 LEFT_MILLIS = 50
 """Longer than some small passes and their rests: who comes next has seen what is left by then."""
 AFTER_REST_MILLIS = 10
@@ -144,7 +146,7 @@ class CeleryHints:
         """
         pause = max(LEFT_MILLIS / 1000, turn.rests_for + AFTER_REST_MILLIS / 1000)
         return self._send_once(
-            task_names.ADMIT_WAITING, ADMIT, {"trigger": LEFT}, countdown=pause, left=left
+            task_names.ADMIT_WAITING, ADMIT, {"trigger": COUNTED}, countdown=pause, left=left
         )
 
     def fill(self, *, soon: bool = False) -> None:

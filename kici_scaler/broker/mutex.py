@@ -5,15 +5,14 @@ outcome. Its only effect is that fewer connections queue there.
 
 It rests for a moment after each holder. Requests that need not be decided at once are stored
 meanwhile and decided by one pass together: the busier it gets, the less each of them costs. The
-more a holder had to decide that was left by others, the longer is the rest after it. Who is waited
-for does not heed the rest.
+more wait to be stored, the longer is the rest. Who is waited for does not heed the rest.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,14 +29,16 @@ KEY = f"{KEY_PREFIX}reservation-mutex"
 TTL_MILLIS = 3_000
 LONGEST_WAIT_SECONDS = 0.25
 PAUSE_SECONDS = 0.01
-REST_MILLIS = 5
-"""About as long as a small pass takes: under load the section is used for half of the time."""
+REST_MILLIS = 1
+MORE_FOR_EACH = 2
+"""Milliseconds. At 100 requests a second a pass is over before the next comes; were it to rest for
+long, half of them would wait for each other. Where they come faster than they are stored, a queue
+builds up, and the rest with it."""
 LONGEST_REST_MILLIS = 100
-"""Reached once ten are left to a pass. At 100 requests a second one or two are, which lengthen it
-by 1 to 4 ms; in a burst it grows at once, and a pass decides dozens of them."""
+"""Long enough to store some dozens, which a pass decides for little more than what one costs."""
 MUTE_SECONDS = 2.0
 LEFT_KEY = f"{KEY}:left"
-"""Counts requests that were left to others since somebody last got the mutex."""
+"""Counts what was left to others and what nobody has said to have decided."""
 LEFT_SECONDS = 60
 """By then the sweep has had them decided."""
 _REST = "rest"
@@ -50,7 +51,6 @@ if found and found ~= ARGV[3] then
   return {0, math.max(1, redis.call('pttl', KEYS[1])), 0}
 end
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
-redis.call('del', KEYS[2])
 return {1, left, 0}
 """
 """The third value is what may be replaced: the rest, or nothing. The fifth, whether it is only for
@@ -60,24 +60,33 @@ _RELEASE = """
 if redis.call('get', KEYS[1]) == ARGV[1] then
   redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[2])
 end
-if ARGV[4] ~= '0' then
-  redis.call('incrby', KEYS[2], ARGV[4])
-  redis.call('expire', KEYS[2], ARGV[5])
-end
+return 0
+"""
+_DECIDED = """
+if redis.call('decrby', KEYS[1], ARGV[1]) <= 0 then redis.call('del', KEYS[1]) end
 return 0
 """
 
 
-def rest_millis(left: int) -> int:
-    """How long the mutex rests after a holder to whom so many requests were left."""
-    return min(LONGEST_REST_MILLIS, REST_MILLIS + left**2)
+def rest_millis(backlog: int) -> int:
+    """How long the mutex rests while so many requests wait to be stored."""
+    return min(LONGEST_REST_MILLIS, REST_MILLIS + MORE_FOR_EACH * backlog)
+
+
+def _none() -> int:
+    return 0
 
 
 @dataclass(slots=True)
 class RedisMutex:
-    """`SET NX PX` with a random token; only its holder releases it."""
+    """`SET NX PX` with a random token; only its holder releases it.
+
+    Args:
+        backlog: how many requests wait to be stored.
+    """
 
     client: redis.Redis
+    backlog: Callable[[], int] = _none
     _muted_until: float = field(default=0.0)
 
     @contextmanager
@@ -85,13 +94,20 @@ class RedisMutex:
         """Try once or for at most a quarter of a second."""
         token = secrets.token_hex(16)
         turn = self._acquire(token, patience)
-        undone = turn.left
         try:
             yield turn
-            undone = 0
         finally:
             if turn.is_mine:
-                self._release(token, turn, undone)
+                self._release(token)
+
+    def decided(self, turn: Turn) -> None:
+        """Take what was left to that holder off the count."""
+        if not turn.left:
+            return
+        try:
+            self.client.eval(_DECIDED, 1, LEFT_KEY, turn.left)
+        except redis.RedisError as error:
+            self._mute(error)
 
     def _acquire(self, token: str, patience: Patience) -> Turn:
         seconds = 0.0 if patience is Patience.NONE else LONGEST_WAIT_SECONDS
@@ -116,10 +132,10 @@ class RedisMutex:
             time.sleep(PAUSE_SECONDS)
         return Turn(None)
 
-    def _release(self, token: str, turn: Turn, undone: int) -> None:
-        rest = rest_millis(turn.left)
+    def _release(self, token: str) -> None:
         try:
-            self.client.eval(_RELEASE, 2, KEY, LEFT_KEY, token, rest, _REST, undone, LEFT_SECONDS)
+            rest = rest_millis(self.backlog())
+            self.client.eval(_RELEASE, 1, KEY, token, rest, _REST)
         except redis.RedisError as error:
             self._mute(error)
 

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from config.settings import Settings
 from kici_scaler import loaded
 from kici_scaler.agent.protocol import MAX_MESSAGE_BYTES
+from kici_scaler.broker.backlog import IntakeBacklog
 from kici_scaler.broker.hints import CeleryHints, sender, short_lived_client
 from kici_scaler.broker.log_stream import LogStream, open_client
 from kici_scaler.broker.mutex import RedisMutex
@@ -174,7 +175,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _runtime(settings: Settings) -> Runtime:
+    broker_url = settings.redis_url.get_secret_value()
     client = short_lived_client(settings.mutex_url)
+    broker = client if settings.mutex_url == broker_url else short_lived_client(broker_url)
     return Runtime(
         engine=make_engine(
             settings.database_url.get_secret_value(),
@@ -182,6 +185,8 @@ def _runtime(settings: Settings) -> Runtime:
             pool_size=DATABASE_SESSIONS,
         ),
         owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
-        hints=CeleryHints(sender(settings.redis_url.get_secret_value(), "gateway"), client),
-        mutex=RedisMutex(client) if settings.reservation_mutex else NoMutex(),
+        hints=CeleryHints(sender(broker_url, "gateway"), client),
+        mutex=RedisMutex(client, IntakeBacklog(broker))
+        if settings.reservation_mutex
+        else NoMutex(),
     )

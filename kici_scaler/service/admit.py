@@ -100,8 +100,9 @@ def run_pass(runtime: Runtime) -> Pass:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    with runtime.mutex.held():
+    with runtime.mutex.held() as turn:
         done = _in_time(runtime)
+    runtime.mutex.decided(turn)
     announce(runtime, done)
     return done
 
@@ -119,8 +120,9 @@ def run_left(runtime: Runtime) -> Pass | None:
         done = None if turn.rests_for else _in_time(runtime)
     if done is None:
         runtime.hints.admit_left(turn)
-    else:
-        announce(runtime, done)
+        return None
+    runtime.mutex.decided(turn)
+    announce(runtime, done)
     return done
 
 

@@ -35,7 +35,7 @@ from kici_scaler.store import (
     observation,
     provisions,
     settings,
-    starts,
+    start_takes,
     teardowns,
 )
 from kici_scaler.store.deliveries import TakenDelivery
@@ -177,7 +177,7 @@ def _after_scale_up(
     if attempt.acted is not Acted.NO:
         booted = reached_somebody(connection, tried, windows)
         seconds_left = booted if booted is not None else seconds_left
-        if booted is not None and starts.any_reserved(connection, kind=KIND, machine_id=None):
+        if booted is not None and start_takes.any_reserved(connection, kind=KIND, machine_id=None):
             after.steps.add(Step.START)
     if tried.state is not DeliveryState.PENDING:
         return _after_called_off(connection, tried, attempt, after)

@@ -44,7 +44,7 @@ class Turn:
 
     Attributes:
         is_mine: whether it was got; None when that is not known.
-        left: how many requests were left to who got it.
+        left: of how many tasks something was left to who got it.
         rests_for: seconds until it has rested, where it is that which was in the way.
         is_done: there was nothing to get it for, since others had seen all that was left.
     """
@@ -68,9 +68,9 @@ class Hints(Protocol):
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
     def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
-        """So many requests were stored while others decided; whether somebody will see them.
+        """What so many tasks brought was stored while others decided; whether somebody sees it.
 
-        Called when they are committed: whoever gets the mutex after that sees them.
+        Called when it is committed: whoever gets the mutex after that sees it.
         """
 
     def fill(self, *, soon: bool = False) -> None:
@@ -88,6 +88,9 @@ class Mutex(Protocol):
 
     def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[Turn]:
         """Try, then go on either way."""
+
+    def decided(self, turn: Turn) -> None:
+        """What was left to that holder is decided, and committed; unsaid, others look for it."""
 
 
 class NoHints:

@@ -19,10 +19,10 @@ from kici_scaler.domain.spawn import DestroyReason, SpawnState
 from kici_scaler.domain.windows import Windows
 from kici_scaler.service import ending, revisions, start
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import claims, deliveries, provisions, starts
+from kici_scaler.store import claims, deliveries, provisions, start_takes
 from kici_scaler.store.claims import NewClaim
 from kici_scaler.store.engine import transaction
-from kici_scaler.store.starts import TakenStart
+from kici_scaler.store.start_takes import TakenStart
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ def begin(runtime: Runtime, *, seal: Seal, gateway_url: str) -> Begun:
         DatabaseUnreachable: nothing was begun for certain; what was is delivered later.
     """
     with transaction(runtime.engine) as connection:
-        found = starts.take(
+        found = start_takes.take(
             connection, kind=KIND, machine_id=None, holder=runtime.owner, most=MOST_AT_ONCE
         )
         taken, windows = found.rows, found.windows

@@ -58,7 +58,7 @@ def lock(
     head = waiting_rows.lock_heads(
         connection, job_ids=job_ids, scalers=names, per_queue=per_queue, most=most
     )
-    cut = _cut(head, frozenset(job_ids), per_queue, most)
+    cut = _cut(head, per_queue, most)
     long = [name for name in names if name in cut]
     if job_ids or not long:
         return Batch(head, cut)
@@ -71,10 +71,9 @@ def lock(
     return Batch(ordered, cut)
 
 
-def _cut(
-    head: Sequence[Waiting], asked: frozenset[str], per_queue: int, most: int
-) -> frozenset[str | None]:
-    counted = Counter(each.routed_scaler for each in head if each.job_id not in asked)
+def _cut(head: Sequence[Waiting], per_queue: int, most: int) -> frozenset[str | None]:
+    """Those that are asked for count too: they may be what a queue's part consists of."""
+    counted = Counter(each.routed_scaler for each in head)
     shortest = per_queue
     if counted.total() - counted[None] >= most:
         # Queues are taken from in turn, so those that were cut gave the most, or one less.

@@ -42,6 +42,8 @@ class _Stored:
     """Jobs that nobody knew before."""
     done: admit.Pass | None = None
     """The pass that decided them; None when they are only stored."""
+    decides_others: bool = False
+    """Whether that pass looked at all that waited besides."""
 
 
 def submit(
@@ -82,11 +84,14 @@ def _store(
             if not _all_stored(runtime, list(rows)):
                 raise
             stored = _Stored()
+        if stored.done is not None:
+            admit.announce(runtime, stored.done)
+    if stored.decides_others:
+        runtime.mutex.decided(turn)
     if stored.done is not None:
-        admit.announce(runtime, stored.done)
         return _read_back(runtime, rows, answers.of_pass(stored.done, stored.new))
     reached("intake.stored")
-    if leaves_it and runtime.hints.admit_left(turn, left=len(stored.new)):
+    if leaves_it and runtime.hints.admit_left(turn, left=1):
         return _read_back(runtime, rows, {job_id: answers.left(job_id) for job_id in stored.new})
     _decide_after_waiting(runtime, list(rows))
     return _read_back(runtime, rows, {})
@@ -110,7 +115,7 @@ def _insert_and_try(runtime: Runtime, rows: Mapping[str, NewRequest]) -> _Stored
             return _Stored(new)
         done = admit.decide_and_reserve(connection, runtime.owner, list(rows), share=SHARE)
     reached("admit.committed")
-    return _Stored(new, done)
+    return _Stored(new, done, decides_others=True)
 
 
 def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:

@@ -25,12 +25,22 @@ from kici_scaler.metrics import declared
 from kici_scaler.service import ending, revisions
 from kici_scaler.service.ports import Place
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import counts, events, machines, request_ends, settings, starts, tokens
+from kici_scaler.store import (
+    counts,
+    events,
+    machines,
+    request_ends,
+    settings,
+    start_takes,
+    starts,
+    tokens,
+)
 from kici_scaler.store.counts import Count
 from kici_scaler.store.engine import transaction
 from kici_scaler.store.events import EventType, NewEvent
 from kici_scaler.store.single import one_statement
-from kici_scaler.store.starts import MadeStart, TakenStart
+from kici_scaler.store.start_takes import TakenStart
+from kici_scaler.store.starts import MadeStart
 from kici_scaler.store.tokens import MintedToken
 
 HOLD_BACK_SECONDS = 30.0
@@ -65,7 +75,7 @@ def take(
         DatabaseUnreachable: nothing was taken for certain; what was is retaken later.
     """
     with transaction(runtime.engine) as connection:
-        found = starts.take(
+        found = start_takes.take(
             connection, kind=backend_type, machine_id=machine_id, holder=runtime.owner, most=most
         )
         taken, windows = found.rows, found.windows

@@ -69,6 +69,7 @@ class Pump(Generic[Order]):
                     self._hungry = True
                     return started
                 self._taking, self._again, self._ended_meanwhile = True, False, False
+                self._state.notify_all()
                 room = self._free
             try:
                 orders, left_some = self._take(room)
@@ -118,10 +119,13 @@ class Pump(Generic[Order]):
     def _gather(self) -> None:
         """Let more orders end; whoever else primes meanwhile ends the wait by what it takes."""
         self._gathering += 1
-        self._state.wait_for(
-            lambda: self._closed or self._taking or self._free * 2 >= self._slots, GATHER_SECONDS
-        )
-        self._gathering -= 1
+        try:
+            self._state.wait_for(
+                lambda: self._closed or self._taking or self._free * 2 >= self._slots,
+                GATHER_SECONDS,
+            )
+        finally:
+            self._gathering -= 1
 
     def _taken(self, *, left_some: bool) -> None:
         self._taking = False
@@ -137,7 +141,8 @@ class Pump(Generic[Order]):
                 self._free += 1
                 self._running.pop(id(order), None)
                 self._ended_meanwhile = True
-                gather = self._hungry and not (self._gathering or self._closed)
+                # Whoever takes at this moment gathers after it, if anything was left.
+                gather = self._hungry and not (self._gathering or self._taking or self._closed)
                 if gather:
                     self._gather()
                 elif self._gathering:

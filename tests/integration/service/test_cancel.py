@@ -16,7 +16,7 @@ from kici_scaler.domain.spawn import SpawnState
 from kici_scaler.service import admit, finish, request
 from kici_scaler.service.answers import Answer
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store import agents, request_ends, starts
+from kici_scaler.store import agents, request_ends, start_takes
 from tests.integration.service import work
 from tests.integration.service.work import Servers
 from tests.support.admissions import History
@@ -124,7 +124,7 @@ def _deadlocks(rows: Rows) -> int:
 def _connect(runtime: Runtime, rows: Rows) -> list[tuple[str, str]]:
     """Whatever is reserved becomes idle, as if its agent had registered."""
     with rows.begin() as connection:
-        taken = starts.take(
+        taken = start_takes.take(
             connection, kind="bare-metal", machine_id="m1", holder=runtime.owner, most=9
         ).rows
         for each in taken:

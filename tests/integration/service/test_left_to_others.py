@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kici_scaler.domain.request import RequestState, Result
-from kici_scaler.service import admit, request
+from kici_scaler.service import admit, fill, queues, request
 from kici_scaler.service.answers import Answer
 from kici_scaler.service.ports import NoHints, Patience, Turn
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
+from kici_scaler.store.section import Contended
 from tests.integration.service import work
 from tests.support.rows import Rows
 
@@ -26,6 +27,7 @@ class _Busy:
     """A mutex that somebody has, or of which nobody knows who has it."""
 
     got: bool | None
+    left: int = 0
     rests_for: float = 0.0
     is_done: bool = False
     patience: list[Patience] = field(default_factory=list)
@@ -33,15 +35,21 @@ class _Busy:
     @contextmanager
     def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[Turn]:
         self.patience.append(patience)
-        yield Turn(self.got, rests_for=self.rests_for, is_done=self.is_done)
+        yield Turn(self.got, left=self.left, rests_for=self.rests_for, is_done=self.is_done)
+
+    def decided(self, turn: Turn) -> None:
+        self.left -= turn.left
 
 
 class _Hints(NoHints):
     """Counts who was told to see what was left, and how many that were."""
 
     def __init__(self) -> None:
-        self.told = self.left = 0
+        self.told = self.left = self.passes = 0
         self.reaches = True
+
+    def admit(self, *, soon: bool = False) -> None:
+        self.passes += 1
 
     def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
         self.told += 1
@@ -132,6 +140,53 @@ def test_a_pass_over_what_was_left_decides_it(runtime: Runtime, hints: _Hints) -
     assert done is not None
     assert done.admitted == 1
     assert mutex.patience == [Patience.COLLECTING]
+
+
+def test_a_pass_says_what_it_decided_of_what_was_left(runtime: Runtime, hints: _Hints) -> None:
+    mutex = _Busy(True, left=2)
+    deciding = replace(runtime, mutex=mutex, hints=hints)
+    _ask(deciding, "next")
+    assert mutex.left == 0
+    for run in (admit.run_pass, admit.run_left, fill.fill):
+        mutex.left = 2
+        run(deciding)
+        assert mutex.left == 0, run
+
+
+def test_who_decided_nothing_leaves_what_was_left_to_the_next(
+    runtime: Runtime, hints: _Hints, rows: Rows
+) -> None:
+    """A repeat needs no decision, so nobody is in the section then."""
+    _ask(runtime, "known")
+    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
+    mutex = _Busy(True, left=1)
+    _ask(replace(runtime, mutex=mutex, hints=hints), "known")
+    assert mutex.left == 1
+    assert rows.count("scale_requests", "state = 'waiting'") == 1
+
+
+def test_a_pass_that_fails_decided_nothing(
+    runtime: Runtime, hints: _Hints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Contended
+
+    monkeypatch.setattr(admit, "decide_and_reserve", fail)
+    mutex = _Busy(True, left=1)
+    with pytest.raises(Contended):
+        admit.run_pass(replace(runtime, mutex=mutex, hints=hints))
+    assert mutex.left == 1
+
+
+def test_what_a_more_urgent_request_left_behind_is_decided_by_another_pass(
+    runtime: Runtime, hints: _Hints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The urgent one takes a place at the head of the queue, whose rest is cut off."""
+    monkeypatch.setattr(queues, "PER_QUEUE", 2 * request.SHARE)
+    for number in range(4):
+        _ask(replace(runtime, mutex=_Busy(False), hints=hints), f"left-{number}")
+    _ask(replace(runtime, hints=hints), "urgent", priority=5)
+    assert hints.passes == 1
 
 
 def test_a_pass_over_what_was_left_is_put_off_while_more_is_collected(

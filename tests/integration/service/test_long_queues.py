@@ -217,7 +217,7 @@ def test_one_request_wishes_for_no_pass_because_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A stream of requests that are served at once does not look at a full queue each time."""
-    monkeypatch.setattr(queues, "PER_QUEUE", 5)
+    monkeypatch.setattr(queues, "PER_QUEUE", 2 * request.SHARE)
     runtime, hints = wishes
     history.configure(tmp_path, many_queues(3))
     queue_up(rows, 20)

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kici_scaler.broker import mutex
+from kici_scaler.broker.backlog import IntakeBacklog
 from kici_scaler.broker.mutex import (
     KEY,
     LEFT_KEY,
@@ -22,7 +23,7 @@ from kici_scaler.broker.mutex import (
     RedisMutex,
     rest_millis,
 )
-from kici_scaler.service.ports import Patience
+from kici_scaler.service.ports import Patience, Turn
 from tests.support.tcp_proxy import CutReply, TcpProxy
 from tests.support.waiting import free_port
 
@@ -89,44 +90,67 @@ def test_who_collects_gets_it_once_it_has_rested(client: redis.Redis) -> None:
         assert turn.is_mine
 
 
-def test_who_collects_does_not_need_it_when_others_have_seen_what_was_left(
+def test_who_collects_does_not_need_it_when_all_that_was_left_is_decided(
     client: redis.Redis,
 ) -> None:
+    mine = RedisMutex(client)
     client.set(LEFT_KEY, 3)
-    with RedisMutex(client).held() as turn:
+    with mine.held() as turn:
         assert turn.left == 3
-        with RedisMutex(client).held(Patience.COLLECTING) as other:
-            assert other.is_done
-            assert other.is_mine is False
-        client.set(LEFT_KEY, 1)
-        with RedisMutex(client).held(Patience.COLLECTING) as other:
-            assert not other.is_done, "that one came after the holder began"
+        client.incr(LEFT_KEY)
+    mine.decided(turn)
+    with mine.held() as later:
+        assert later.left == 1, "that one came after the holder had begun"
+    mine.decided(later)
+    with mine.held(Patience.COLLECTING) as last:
+        assert last.is_done
+        assert last.is_mine is False
 
 
-def test_the_rest_is_the_longer_the_more_was_left_up_to_a_bound() -> None:
-    rests = [rest_millis(left) for left in range(50)]
+def test_the_rest_is_the_longer_the_more_wait_to_be_stored_up_to_a_bound() -> None:
+    rests = [rest_millis(backlog) for backlog in range(200)]
     assert rests == sorted(rests)
     assert rests[0] == REST_MILLIS
-    assert rests[3] == REST_MILLIS + 9
+    assert rests[20] > 20
     assert rests[-1] == LONGEST_REST_MILLIS
 
 
-def test_it_rests_longer_after_a_holder_to_whom_much_was_left(
+def test_it_rests_longer_while_many_wait_in_the_queue(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 60_000)
-    client.set(LEFT_KEY, 200)
-    with RedisMutex(client).held():
+    monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 600_000)
+    client.rpush("scaler:intake", *(["message"] * 60_000))
+    with RedisMutex(client, IntakeBacklog(client)).held():
         pass
     assert int(str(client.pttl(KEY))) > 30_000
 
 
-def test_what_was_left_to_a_holder_who_failed_is_left_to_the_next(client: redis.Redis) -> None:
+def test_a_queue_that_cannot_be_looked_at_is_taken_for_empty_and_left_alone_for_a_while(
+    client: redis.Redis,
+) -> None:
+    backlog = IntakeBacklog(_client(f"redis://127.0.0.1:{free_port()}/0"))
+    with RedisMutex(client, backlog).held():
+        pass
+    assert _rests(client)
+    backlog.client = client
+    client.rpush("scaler:intake", "message")
+    assert backlog() == 0
+
+
+def test_what_was_left_to_a_holder_who_decided_nothing_is_left_to_the_next(
+    client: redis.Redis,
+) -> None:
     client.set(LEFT_KEY, 2)
     with pytest.raises(ValueError, match="no"), RedisMutex(client).held() as turn:
         raise ValueError("no" if turn.left == 2 else "not all")
     with RedisMutex(client).held() as turn:
         assert turn.left == 2
+
+
+def test_more_is_never_taken_off_than_was_left(client: redis.Redis) -> None:
+    """The count lapsed or was lost in between."""
+    RedisMutex(client).decided(Turn(True, left=3))
+    assert client.get(LEFT_KEY) is None
 
 
 def test_who_has_no_patience_tries_once(client: redis.Redis) -> None:

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import Connection
 
 from kici_scaler.domain.spawn import DestroyReason, SpawnState
-from kici_scaler.store import agents, endings, starts
+from kici_scaler.store import agents, endings, start_takes, starts
 from kici_scaler.store.events import EventType, NewEvent
-from kici_scaler.store.starts import MadeStart, TakenStart
+from kici_scaler.store.start_takes import TakenStart
+from kici_scaler.store.starts import MadeStart
 from tests.support.rows import KIND, MACHINE, Rows
 
 S = SpawnState
@@ -22,7 +23,7 @@ def _take(
     connection: Connection, *, most: int = 100, holder: str = "me", machine: str | None = MACHINE,
     kind: str = KIND, lease: float = 30.0,
 ) -> list[TakenStart]:  # fmt: skip
-    taken = starts.take(
+    taken = start_takes.take(
         connection, kind=kind, machine_id=machine, holder=holder, most=most, lease_seconds=lease
     )
     return list(taken.rows)
@@ -407,12 +408,12 @@ def test_a_take_tells_whether_it_left_some(
     for _ in range(reserved):
         rows.spawn(spawn_slots=slots)
     for expected in (first, second):
-        taken = rows.call(starts.take, kind=KIND, machine_id=MACHINE, holder="me", most=most)
+        taken = rows.call(start_takes.take, kind=KIND, machine_id=MACHINE, holder="me", most=most)
         assert (len(taken.rows), taken.left_some) == expected
 
 
 def test_whether_spawns_wait_for_a_slot_is_asked_for_one_place(rows: Rows) -> None:
     rows.spawn()
-    assert rows.call(starts.any_reserved, kind=KIND, machine_id=MACHINE)
-    assert not rows.call(starts.any_reserved, kind=KIND, machine_id="m2")
-    assert not rows.call(starts.any_reserved, kind="event", machine_id=None)
+    assert rows.call(start_takes.any_reserved, kind=KIND, machine_id=MACHINE)
+    assert not rows.call(start_takes.any_reserved, kind=KIND, machine_id="m2")
+    assert not rows.call(start_takes.any_reserved, kind="event", machine_id=None)

@@ -20,6 +20,7 @@ from kici_scaler.store import (
     gateways,
     observation,
     request_ends,
+    start_takes,
     starts,
 )
 from kici_scaler.store.events import EventType, NewEvent
@@ -44,7 +45,7 @@ class Move:
 
 
 def _take_start(connection: Connection, agent: str, job: str) -> Any:
-    return starts.take(
+    return start_takes.take(
         connection, kind=KIND, machine_id=MACHINE, holder="new", most=9, lease_seconds=30
     ).rows
 

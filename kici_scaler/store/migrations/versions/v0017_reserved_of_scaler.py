@@ -10,15 +10,15 @@ branch_labels = None
 depends_on = None
 
 UP = """
+CREATE INDEX spawns_reserved_of_scaler
+    ON spawns (machine_id, backend_type, scaler, reserved_at, agent_id) WHERE state = 'reserved';
 DROP INDEX spawns_reserved;
-CREATE INDEX spawns_reserved ON spawns (machine_id, backend_type, scaler, reserved_at, agent_id)
-    WHERE state = 'reserved';
 """
 
 DOWN = """
-DROP INDEX spawns_reserved;
 CREATE INDEX spawns_reserved ON spawns (machine_id, backend_type, reserved_at)
     WHERE state = 'reserved';
+DROP INDEX spawns_reserved_of_scaler;
 """
 
 
