@@ -176,15 +176,14 @@ class Keeper:
         """Collect dead children, note how the leader died; how many others still live.
 
         A dead leader is looked at but not collected: as long as it is a zombie, its number
-        cannot be taken by a stranger, and signals to its group reach only the job.
+        cannot be taken by a stranger, and signals to its group reach only the job. It is looked
+        at first: what a dead one left behind is among this process's children by then, while a
+        list from before its death lacks it.
         """
-        alive = 0
-        for child in self._children():
-            if child == self._leader:
-                self._look_at_leader(child)
-            elif not _collected(child):
-                alive += 1
-        return alive
+        if self._leader is not None:
+            self._look_at_leader(self._leader)
+        others = self._children() - {self._leader}
+        return sum(not _collected(child) for child in others)
 
     def _children(self) -> frozenset[int]:
         found = linux.children(os.getpid())
