@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from config.celery_settings import ADMIT
 from kici_scaler.broker import task_names
-from kici_scaler.broker.hints import COUNTED
+from kici_scaler.broker.hints import LEFT
 from kici_scaler.checkpoints import reached
 from kici_scaler.metrics import count, declared
 from kici_scaler.service import admit
@@ -21,7 +21,7 @@ def admit_waiting(*, trigger: str = "sweep") -> dict[str, object]:
     reached("admit.received")
     clear_mark(task_names.ADMIT_WAITING, ADMIT)
     try:
-        done = admit.run_left(runtime()) if trigger == COUNTED else admit.run_pass(runtime())
+        done = admit.run_left(runtime()) if trigger == LEFT else admit.run_pass(runtime())
     except Contended:
         return {"outcome": "contended"}
     if done is None:

@@ -29,7 +29,6 @@ from config.celery_settings import (
 )
 from config.redis_transport import keep_clients
 from kici_scaler.broker import task_names, wakeups
-from kici_scaler.broker.mutex import LEFT_KEY, LEFT_SECONDS
 from kici_scaler.broker.wakeups import Wakeup
 from kici_scaler.service.ports import Place, Step, Turn
 from kici_scaler.store.warm import Bound
@@ -40,9 +39,7 @@ MARK_MILLIS = 2_000
 DEBOUNCE_MILLIS = 250
 """Freed capacity is collected this long, so that a burst of ends is one admission pass."""
 LEFT = "left"
-"""Mark of the pass that sees what was stored while somebody decided."""
-COUNTED = "counted"
-"""Its trigger. Gateways of versions that do not count what they leave say `left`."""
+"""Trigger and mark of the pass that sees what was stored while somebody decided."""
 LEFT_MILLIS = 50
 """Longer than some small passes and their rests: who comes next has seen what is left by then."""
 AFTER_REST_MILLIS = 10
@@ -138,7 +135,7 @@ class CeleryHints:
         trigger = {"trigger": "hook" if soon else "sweep"}
         self._pass(task_names.ADMIT_WAITING, ADMIT, soon, trigger)
 
-    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
+    def admit_left(self, turn: Turn) -> bool:
         """One admission pass for all that is left until it begins; whether one is on its way.
 
         It waits a moment, in which another pass has usually seen them. One that waits for freed
@@ -146,7 +143,7 @@ class CeleryHints:
         """
         pause = max(LEFT_MILLIS / 1000, turn.rests_for + AFTER_REST_MILLIS / 1000)
         return self._send_once(
-            task_names.ADMIT_WAITING, ADMIT, {"trigger": COUNTED}, countdown=pause, left=left
+            task_names.ADMIT_WAITING, ADMIT, {"trigger": LEFT}, countdown=pause, mark=f":{LEFT}"
         )
 
     def fill(self, *, soon: bool = False) -> None:
@@ -191,29 +188,19 @@ class CeleryHints:
         queue: str,
         kwargs: dict[str, object],
         countdown: float | None = None,
-        left: int | None = None,
+        mark: str = "",
     ) -> bool:
         """Whether it was sent, or another waits."""
         if self._is_muted():
             return False
         try:
-            if not self._mark(mark_of(task, queue), left):
+            if not self.marks.set(f"{mark_of(task, queue)}{mark}", "1", nx=True, px=MARK_MILLIS):
                 return True
         except redis.RedisError as error:
             self._mute(task, error)
             return False
         self._send(task, queue, kwargs, countdown)
         return not self._is_muted()
-
-    def _mark(self, mark: str, left: int | None) -> bool:
-        """Whether nobody else's hint waits; and count what was left to others."""
-        if left is None:
-            return bool(self.marks.set(mark, "1", nx=True, px=MARK_MILLIS))
-        with self.marks.pipeline(transaction=False) as pipeline:
-            pipeline.incrby(LEFT_KEY, left)
-            pipeline.expire(LEFT_KEY, LEFT_SECONDS)
-            pipeline.set(f"{mark}:{LEFT}", "1", nx=True, px=MARK_MILLIS)
-            return bool(pipeline.execute()[-1])
 
     def _send(
         self, task: str, queue: str, kwargs: dict[str, object], countdown: float | None = None

@@ -37,33 +37,22 @@ builds up, and the rest with it."""
 LONGEST_REST_MILLIS = 100
 """Long enough to store some dozens, which a pass decides for little more than what one costs."""
 MUTE_SECONDS = 2.0
-LEFT_KEY = f"{KEY}:left"
-"""Counts what was left to others and what nobody has said to have decided."""
-LEFT_SECONDS = 60
-"""By then the sweep has had them decided."""
 _REST = "rest"
 _ACQUIRE = """
-local left = tonumber(redis.call('get', KEYS[2]) or 0)
-if ARGV[5] == '1' and left == 0 then return {0, 0, 1} end
 local found = redis.call('get', KEYS[1])
 if found and found ~= ARGV[3] then
-  if found ~= ARGV[4] then return {0, 0, 0} end
-  return {0, math.max(1, redis.call('pttl', KEYS[1])), 0}
+  if found ~= ARGV[4] then return 0 end
+  return -math.max(1, redis.call('pttl', KEYS[1]))
 end
 redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {1, left, 0}
+return 1
 """
-"""The third value is what may be replaced: the rest, or nothing. The fifth, whether it is only for
-what was left. Answers whether it was got; how many were left, or for how long it rests; and whether
-nothing was left."""
+"""The third value is what may be replaced: the rest, or nothing. Answers 1 for got, 0 for held by
+another, and of a rest its milliseconds, negative."""
 _RELEASE = """
 if redis.call('get', KEYS[1]) == ARGV[1] then
   redis.call('set', KEYS[1], ARGV[3], 'PX', ARGV[2])
 end
-return 0
-"""
-_DECIDED = """
-if redis.call('decrby', KEYS[1], ARGV[1]) <= 0 then redis.call('del', KEYS[1]) end
 return 0
 """
 
@@ -100,33 +89,20 @@ class RedisMutex:
             if turn.is_mine:
                 self._release(token)
 
-    def decided(self, turn: Turn) -> None:
-        """Take what was left to that holder off the count."""
-        if not turn.left:
-            return
-        try:
-            self.client.eval(_DECIDED, 1, LEFT_KEY, turn.left)
-        except redis.RedisError as error:
-            self._mute(error)
-
     def _acquire(self, token: str, patience: Patience) -> Turn:
         seconds = 0.0 if patience is Patience.NONE else LONGEST_WAIT_SECONDS
         replaces = _REST if patience is Patience.AT_ONCE else ""
-        for_left = int(patience is Patience.COLLECTING)
         give_up = time.monotonic() + seconds
         while time.monotonic() >= self._muted_until:
             try:
-                answer: Any = self.client.eval(
-                    _ACQUIRE, 2, KEY, LEFT_KEY, token, TTL_MILLIS, replaces, _REST, for_left
-                )
+                answer: Any = self.client.eval(_ACQUIRE, 1, KEY, token, TTL_MILLIS, replaces, _REST)
             except redis.RedisError as error:
                 self._mute(error)
                 return Turn(None)
-            is_mine, number, is_done = answer
-            if is_mine:
-                return Turn(True, left=number)
-            if number or is_done:
-                return Turn(False, rests_for=number / 1000, is_done=bool(is_done))
+            if answer == 1:
+                return Turn(True)
+            if answer < 0 and patience is not Patience.AT_ONCE:
+                return Turn(False, rests_for=-answer / 1000)
             if time.monotonic() + PAUSE_SECONDS > give_up:
                 return Turn(False)
             time.sleep(PAUSE_SECONDS)

@@ -100,28 +100,24 @@ def run_pass(runtime: Runtime) -> Pass:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    with runtime.mutex.held() as turn:
+    with runtime.mutex.held():
         done = _in_time(runtime)
-    runtime.mutex.decided(turn)
     announce(runtime, done)
     return done
 
 
 @counting.lock_failures()
 def run_left(runtime: Runtime) -> Pass | None:
-    """The same, if others have not seen all that was left to them; None while the section rests.
+    """The same once the section has rested; None while it does: more is left, and a pass follows.
 
     Raises:
         Contended, DatabaseUnreachable: as `run_pass`.
     """
     with runtime.mutex.held(Patience.COLLECTING) as turn:
-        if turn.is_done:
-            return Pass()
         done = None if turn.rests_for else _in_time(runtime)
     if done is None:
         runtime.hints.admit_left(turn)
         return None
-    runtime.mutex.decided(turn)
     announce(runtime, done)
     return done
 

@@ -62,10 +62,9 @@ def fill(runtime: Runtime) -> Filled:
         Contended: another holder kept the lock too long.
         DatabaseUnreachable: nothing was decided here.
     """
-    with runtime.mutex.held() as turn, transaction(runtime.engine) as connection:
+    with runtime.mutex.held(), transaction(runtime.engine) as connection:
         section.enter(connection, bound_seconds=admit.PASS_SECONDS)
         done = _in_section(connection, runtime.owner)
-    runtime.mutex.decided(turn)
     reached("fill.committed")
     admit.announce(runtime, replace(done.decided, stirs_pools=False))
     if done.started:

@@ -34,7 +34,7 @@ class Patience(Enum):
     """How long to try for the mutex. It rests after each holder, so that requests gather."""
 
     NONE = "once, and not while it rests"
-    COLLECTING = "for a moment, but not while it rests, and only if requests were left to others"
+    COLLECTING = "for a moment, but not while it rests"
     AT_ONCE = "for a moment, and whether it rests or not"
 
 
@@ -44,15 +44,11 @@ class Turn:
 
     Attributes:
         is_mine: whether it was got; None when that is not known.
-        left: of how many tasks something was left to who got it.
         rests_for: seconds until it has rested, where it is that which was in the way.
-        is_done: there was nothing to get it for, since others had seen all that was left.
     """
 
     is_mine: bool | None
-    left: int = 0
     rests_for: float = 0.0
-    is_done: bool = False
 
 
 class Hints(Protocol):
@@ -67,11 +63,8 @@ class Hints(Protocol):
     def admit(self, *, soon: bool = False) -> None:
         """Requests may be decided; `soon` collects several wishes into one pass."""
 
-    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
-        """What so many tasks brought was stored while others decided; whether somebody sees it.
-
-        Called when it is committed: whoever gets the mutex after that sees it.
-        """
+    def admit_left(self, turn: Turn) -> bool:
+        """Requests were stored while others decided; whether somebody will see them shortly."""
 
     def fill(self, *, soon: bool = False) -> None:
         """Warm pools may be filled; `soon` collects several wishes into one pass."""
@@ -89,9 +82,6 @@ class Mutex(Protocol):
     def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[Turn]:
         """Try, then go on either way."""
 
-    def decided(self, turn: Turn) -> None:
-        """What was left to that holder is decided, and committed; unsaid, others look for it."""
-
 
 class NoHints:
     """Rows alone; the sweep finds them."""
@@ -105,7 +95,7 @@ class NoHints:
     def admit(self, *, soon: bool = False) -> None:
         return None
 
-    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
+    def admit_left(self, turn: Turn) -> bool:
         return False
 
     def fill(self, *, soon: bool = False) -> None:

@@ -42,8 +42,6 @@ class _Stored:
     """Jobs that nobody knew before."""
     done: admit.Pass | None = None
     """The pass that decided them; None when they are only stored."""
-    decides_others: bool = False
-    """Whether that pass looked at all that waited besides."""
 
 
 def submit(
@@ -86,12 +84,10 @@ def _store(
             stored = _Stored()
         if stored.done is not None:
             admit.announce(runtime, stored.done)
-    if stored.decides_others:
-        runtime.mutex.decided(turn)
     if stored.done is not None:
         return _read_back(runtime, rows, answers.of_pass(stored.done, stored.new))
     reached("intake.stored")
-    if leaves_it and runtime.hints.admit_left(turn, left=1):
+    if leaves_it and runtime.hints.admit_left(turn):
         return _read_back(runtime, rows, {job_id: answers.left(job_id) for job_id in stored.new})
     _decide_after_waiting(runtime, list(rows))
     return _read_back(runtime, rows, {})
@@ -115,7 +111,7 @@ def _insert_and_try(runtime: Runtime, rows: Mapping[str, NewRequest]) -> _Stored
             return _Stored(new)
         done = admit.decide_and_reserve(connection, runtime.owner, list(rows), share=SHARE)
     reached("admit.committed")
-    return _Stored(new, done, decides_others=True)
+    return _Stored(new, done)
 
 
 def _decide_after_waiting(runtime: Runtime, job_ids: Sequence[str]) -> None:

@@ -16,9 +16,6 @@ class NoMutex:
     def held(self, patience: Patience = Patience.AT_ONCE) -> AbstractContextManager[Turn]:
         return nullcontext(Turn(None))
 
-    def decided(self, turn: Turn) -> None:
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class Runtime:

@@ -19,7 +19,6 @@ from kici_scaler.broker.hints import (
     sender,
     short_lived_client,
 )
-from kici_scaler.broker.mutex import LEFT_KEY
 from kici_scaler.service.ports import Place, Turn
 from tests.support.waiting import free_port
 
@@ -95,9 +94,8 @@ def test_what_is_left_to_others_is_seen_in_a_moment_even_if_freed_capacity_waits
     _connect(hints)
     hints.admit(soon=True)
     before = datetime.now(UTC)
-    assert hints.admit_left(Turn(False), left=1)
-    assert hints.admit_left(Turn(False), left=2), "one is on its way"
-    assert hints.marks.get(LEFT_KEY) == b"3"
+    assert hints.admit_left(Turn(False))
+    assert hints.admit_left(Turn(False)), "one is on its way"
     left, _ = _passes(hints)
     due = datetime.fromisoformat(left["headers"]["eta"])
     assert before < due < before + timedelta(milliseconds=DEBOUNCE_MILLIS)
@@ -106,7 +104,7 @@ def test_what_is_left_to_others_is_seen_in_a_moment_even_if_freed_capacity_waits
 def test_what_is_left_while_the_mutex_rests_is_seen_after_the_rest(hints: CeleryHints) -> None:
     _connect(hints)
     before = datetime.now(UTC)
-    hints.admit_left(Turn(False, rests_for=0.4), left=1)
+    hints.admit_left(Turn(False, rests_for=0.4))
     (message,) = _passes(hints)
     due = datetime.fromisoformat(message["headers"]["eta"])
     assert due > before + timedelta(seconds=0.4)
@@ -114,9 +112,9 @@ def test_what_is_left_while_the_mutex_rests_is_seen_after_the_rest(hints: Celery
 
 def test_what_is_left_once_a_pass_began_is_seen_by_another(hints: CeleryHints) -> None:
     _connect(hints)
-    hints.admit_left(Turn(False), left=1)
+    hints.admit_left(Turn(False))
     hints.clear(task_names.ADMIT_WAITING, ADMIT)
-    hints.admit_left(Turn(False), left=1)
+    hints.admit_left(Turn(False))
     assert len(_passes(hints)) == 2
 
 

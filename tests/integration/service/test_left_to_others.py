@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from kici_scaler.domain.request import RequestState, Result
-from kici_scaler.service import admit, fill, queues, request
+from kici_scaler.service import admit, queues, request
 from kici_scaler.service.answers import Answer
 from kici_scaler.service.ports import NoHints, Patience, Turn
 from kici_scaler.service.request_body import parse_request
 from kici_scaler.service.runtime import Runtime
-from kici_scaler.store.section import Contended
 from tests.integration.service import work
 from tests.support.rows import Rows
 
@@ -27,33 +26,27 @@ class _Busy:
     """A mutex that somebody has, or of which nobody knows who has it."""
 
     got: bool | None
-    left: int = 0
     rests_for: float = 0.0
-    is_done: bool = False
     patience: list[Patience] = field(default_factory=list)
 
     @contextmanager
     def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[Turn]:
         self.patience.append(patience)
-        yield Turn(self.got, left=self.left, rests_for=self.rests_for, is_done=self.is_done)
-
-    def decided(self, turn: Turn) -> None:
-        self.left -= turn.left
+        yield Turn(self.got, rests_for=self.rests_for)
 
 
 class _Hints(NoHints):
-    """Counts who was told to see what was left, and how many that were."""
+    """Counts who was told to see what was left."""
 
     def __init__(self) -> None:
-        self.told = self.left = self.passes = 0
+        self.left = self.passes = 0
         self.reaches = True
 
     def admit(self, *, soon: bool = False) -> None:
         self.passes += 1
 
-    def admit_left(self, turn: Turn, *, left: int = 0) -> bool:
-        self.told += 1
-        self.left += left
+    def admit_left(self, turn: Turn) -> bool:
+        self.left += 1
         return self.reaches
 
 
@@ -142,42 +135,6 @@ def test_a_pass_over_what_was_left_decides_it(runtime: Runtime, hints: _Hints) -
     assert mutex.patience == [Patience.COLLECTING]
 
 
-def test_a_pass_says_what_it_decided_of_what_was_left(runtime: Runtime, hints: _Hints) -> None:
-    mutex = _Busy(True, left=2)
-    deciding = replace(runtime, mutex=mutex, hints=hints)
-    _ask(deciding, "next")
-    assert mutex.left == 0
-    for run in (admit.run_pass, admit.run_left, fill.fill):
-        mutex.left = 2
-        run(deciding)
-        assert mutex.left == 0, run
-
-
-def test_who_decided_nothing_leaves_what_was_left_to_the_next(
-    runtime: Runtime, hints: _Hints, rows: Rows
-) -> None:
-    """A repeat needs no decision, so nobody is in the section then."""
-    _ask(runtime, "known")
-    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
-    mutex = _Busy(True, left=1)
-    _ask(replace(runtime, mutex=mutex, hints=hints), "known")
-    assert mutex.left == 1
-    assert rows.count("scale_requests", "state = 'waiting'") == 1
-
-
-def test_a_pass_that_fails_decided_nothing(
-    runtime: Runtime, hints: _Hints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise Contended
-
-    monkeypatch.setattr(admit, "decide_and_reserve", fail)
-    mutex = _Busy(True, left=1)
-    with pytest.raises(Contended):
-        admit.run_pass(replace(runtime, mutex=mutex, hints=hints))
-    assert mutex.left == 1
-
-
 def test_what_a_more_urgent_request_left_behind_is_decided_by_another_pass(
     runtime: Runtime, hints: _Hints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,15 +152,8 @@ def test_a_pass_over_what_was_left_is_put_off_while_more_is_collected(
     _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
     resting = replace(runtime, mutex=_Busy(False, rests_for=0.05), hints=hints)
     assert admit.run_left(resting) is None
-    assert (hints.told, hints.left) == (2, 1)
+    assert hints.left == 2
     assert rows.count("spawns") == 0
-
-
-def test_a_pass_over_what_others_have_seen_reads_nothing(runtime: Runtime, hints: _Hints) -> None:
-    _ask(replace(runtime, mutex=_Busy(False), hints=hints), "left")
-    done = admit.run_left(replace(runtime, mutex=_Busy(False, is_done=True), hints=hints))
-    assert done == admit.Pass()
-    assert hints.told == 1
 
 
 def test_a_pass_over_what_was_left_goes_on_without_a_mutex_that_nobody_gives_back(

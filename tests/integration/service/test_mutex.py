@@ -16,14 +16,13 @@ from kici_scaler.broker import mutex
 from kici_scaler.broker.backlog import IntakeBacklog
 from kici_scaler.broker.mutex import (
     KEY,
-    LEFT_KEY,
     LONGEST_REST_MILLIS,
     REST_MILLIS,
     TTL_MILLIS,
     RedisMutex,
     rest_millis,
 )
-from kici_scaler.service.ports import Patience, Turn
+from kici_scaler.service.ports import Patience
 from tests.support.tcp_proxy import CutReply, TcpProxy
 from tests.support.waiting import free_port
 
@@ -66,7 +65,7 @@ def test_who_collects_is_told_for_how_long_it_rests_after_a_holder(
     monkeypatch.setattr(mutex, "REST_MILLIS", 60_000)
     monkeypatch.setattr(mutex, "LONGEST_REST_MILLIS", 60_000)
     with RedisMutex(client).held():
-        client.set(LEFT_KEY, 1)
+        pass
     with RedisMutex(client).held(patience) as turn:
         assert turn.is_mine is False
         assert 50 < turn.rests_for <= 60
@@ -85,26 +84,8 @@ def test_who_is_waited_for_does_not_heed_the_rest_and_is_alone_all_the_same(
 
 
 def test_who_collects_gets_it_once_it_has_rested(client: redis.Redis) -> None:
-    client.set(LEFT_KEY, 1)
     with RedisMutex(client).held(Patience.COLLECTING) as turn:
         assert turn.is_mine
-
-
-def test_who_collects_does_not_need_it_when_all_that_was_left_is_decided(
-    client: redis.Redis,
-) -> None:
-    mine = RedisMutex(client)
-    client.set(LEFT_KEY, 3)
-    with mine.held() as turn:
-        assert turn.left == 3
-        client.incr(LEFT_KEY)
-    mine.decided(turn)
-    with mine.held() as later:
-        assert later.left == 1, "that one came after the holder had begun"
-    mine.decided(later)
-    with mine.held(Patience.COLLECTING) as last:
-        assert last.is_done
-        assert last.is_mine is False
 
 
 def test_the_rest_is_the_longer_the_more_wait_to_be_stored_up_to_a_bound() -> None:
@@ -135,22 +116,6 @@ def test_a_queue_that_cannot_be_looked_at_is_taken_for_empty_and_left_alone_for_
     backlog.client = client
     client.rpush("scaler:intake", "message")
     assert backlog() == 0
-
-
-def test_what_was_left_to_a_holder_who_decided_nothing_is_left_to_the_next(
-    client: redis.Redis,
-) -> None:
-    client.set(LEFT_KEY, 2)
-    with pytest.raises(ValueError, match="no"), RedisMutex(client).held() as turn:
-        raise ValueError("no" if turn.left == 2 else "not all")
-    with RedisMutex(client).held() as turn:
-        assert turn.left == 2
-
-
-def test_more_is_never_taken_off_than_was_left(client: redis.Redis) -> None:
-    """The count lapsed or was lost in between."""
-    RedisMutex(client).decided(Turn(True, left=3))
-    assert client.get(LEFT_KEY) is None
 
 
 def test_who_has_no_patience_tries_once(client: redis.Redis) -> None:

@@ -53,9 +53,6 @@ class _Busy:
     def held(self, patience: Patience = Patience.AT_ONCE) -> Iterator[Turn]:
         yield Turn(False)
 
-    def decided(self, turn: Turn) -> None:
-        return None
-
 
 @pytest.mark.parametrize("may_leave", [False, True])
 def test_a_database_that_is_away_is_asked_once(
