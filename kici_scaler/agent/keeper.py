@@ -182,14 +182,11 @@ class Keeper:
         """
         if self._leader is not None:
             self._look_at_leader(self._leader)
-        others = self._children() - {self._leader}
-        return sum(not _collected(child) for child in others)
+        return sum(not _collected(child) for child in self._others())
 
-    def _children(self) -> frozenset[int]:
-        found = linux.children(os.getpid())
-        if found is None:
-            return frozenset() if self._leader is None else frozenset({self._leader})
-        return found
+    def _others(self) -> frozenset[int]:
+        """Children besides the leader; none where the kernel does not say."""
+        return frozenset(linux.children(os.getpid()) or ()) - {self._leader}
 
     def _look_at_leader(self, leader: int) -> None:
         if self._ended is not None:
@@ -208,8 +205,7 @@ class Keeper:
         """
         while True:
             self._signal_group(signal.SIGKILL)
-            others = self._children() - {self._leader}
-            for child in others:
+            for child in self._others():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(child, signal.SIGKILL)
             alive = self._reap()

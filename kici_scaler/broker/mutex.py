@@ -101,7 +101,7 @@ class RedisMutex:
                 return Turn(None)
             if answer == 1:
                 return Turn(True)
-            if answer < 0 and patience is not Patience.AT_ONCE:
+            if answer < 0:
                 return Turn(False, rests_for=-answer / 1000)
             if time.monotonic() + PAUSE_SECONDS > give_up:
                 return Turn(False)
